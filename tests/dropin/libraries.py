@@ -7,7 +7,10 @@ from tests.dropin.snippets import SNIPPETS
 
 ITS_LOCK_ALONE = "Its lock alone: what else it keeps in Redis (queues, schedules) is no lock, and stays."
 SAYS_NOTHING = "It does not say whether it released; what was left was looked at."
-NO_ENDLESS = "Its `expire=None` sends `EXPIRE key -1`, which deletes the lock on a Redis, too."
+NO_ENDLESS = (
+    "Its `expire=None` sends `EXPIRE key -1`, by which a Redis deletes the lock at once, and the library "
+    "goes on without it. Here it gets an error, and nothing is locked. Give it an `expire`."
+)
 OLD_CLIENTS = "node-redis 3: it calls `evalsha`, which node-redis has no more since 4."
 ONE_CLIENT = "It knows ioredis only."
 NO_HASH = "`RedisExpireHuey`: a `RedisHuey` keeps its locks in a hash."

@@ -265,6 +265,34 @@ def test_wait_says_on_how_many_masters_the_last_lock_stands(here: redis.Redis, k
     assert here.wait(5, 10_000) == 5
 
 
+def stands_on_none(client: redis.Redis) -> bool:
+    return client.wait(0, 1) == 0
+
+
+def test_wait_counts_no_master_for_a_lock_that_is_over(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    assert here.set(key, "v", nx=True, px=200)
+    eventually(lambda: stands_on_none(here), 10, "its TTL is over")
+    for release in (lambda: here.delete(key), lambda: there.eval(RELEASE, 1, key, "v")):
+        for options in ({"px": LONG_MS}, {}):
+            eventually(lambda options=options: here.set(key, "v", nx=True, **options), 5, "it is free")
+            assert not stands_on_none(here)
+            assert release() == 1
+            eventually(lambda: stands_on_none(here), 5, "it was released")
+
+
+def test_wait_is_not_about_what_was_taken_before_a_refusal(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    assert there.set(f"{key}:theirs", "v", nx=True, px=LONG_MS)
+    assert here.set(key, "v", nx=True, px=LONG_MS)
+    assert here.eval(ACQUIRE_OR_EXTEND, 1, key, "v", LONG_MS) == 1
+    assert not stands_on_none(here)
+    assert here.set(f"{key}:theirs", "w", nx=True, px=LONG_MS) is None
+    assert stands_on_none(here)
+
+
 # Extending
 
 
@@ -347,6 +375,27 @@ def test_without_a_ttl_another_host_releases_it_by_its_value(
     assert there.setnx(key, "w")
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_without_a_ttl_another_host_that_extends_it_is_told_who_does(
+    here: redis.Redis, there: redis.Redis, key: str, ends: bool
+) -> None:
+    """It is not another's. With a TTL that EXPIRE gave, too."""
+    assert here.setnx(key, "v")
+    assert not ends or here.expire(key, 30) == 1
+    for words in (
+        ("SET", key, "v", "XX", "PX", 5_000),
+        ("SET", key, "v", "IFEQ", "v", "PX", 5_000),
+        ("CAS", key, "v", "v", "PX", 5_000),
+        ("EVAL", EXTEND, 1, key, "v", 5_000),
+        ("EVAL", ACQUIRE_OR_EXTEND, 1, key, "v", 5_000),
+    ):
+        told = fails(lambda words=words: there.execute_command(*words))
+        assert told.startswith("it is held with this value, and needs no extension")
+    assert "TAKEN" in fails(lambda: there.set(key, "w", xx=True, px=5_000))
+    assert there.execute_command("CAS", key, "w", "w", "PX", 5_000) == 0
+    assert there.eval(RELEASE, 1, key, "v") == 1
+
+
 def test_without_a_ttl_its_own_host_hears_at_once_of_a_release_elsewhere(
     here: redis.Redis, there: redis.Redis, key: str
 ) -> None:
@@ -366,6 +415,59 @@ def test_expire_gives_it_a_ttl_whatever_becomes_of_its_process(
     holder.dies()
     assert there.setnx(key, "w") == 0
     eventually(lambda: there.setnx(key, "w"), 15, "its TTL is over")
+
+
+@pytest.mark.parametrize("expire", [("EXPIRE", "0"), ("PEXPIRE", "-1")], ids=" ".join)
+def test_an_expire_of_0_or_less_releases_what_this_process_holds(
+    here: redis.Redis, there: redis.Redis, key: str, process: Callable[..., Process], expire: tuple[str, str]
+) -> None:
+    name, ttl = expire
+    assert here.execute_command(name, key, ttl) == 0
+    process(("SET", key, "theirs", "NX", "PX", str(LONG_MS)))
+    assert (here.execute_command(name, key, ttl), here.get(key)) == (0, "theirs")
+    for options in ("NX", "NX PX 20000"):
+        mine = f"{key}:{options}"
+        here.execute_command("SET", mine, "v", *options.split())
+        assert (here.execute_command(name, mine, ttl), there.exists(mine)) == (1, 0)
+
+
+@pytest.mark.parametrize("expire", ["PX 0", "PX -5", "EX 0", "EX -1"])
+def test_a_set_with_a_ttl_of_0_or_less_gets_the_error_of_redis(
+    here: redis.Redis, key: str, expire: str
+) -> None:
+    told = fails(lambda: here.execute_command("SET", key, "v", "NX", *expire.split()))
+    assert told == "invalid expire time in 'set' command"
+    told = fails(lambda: here.execute_command("CAS", key, "v", "v", *expire.split()))
+    assert told == "invalid expire time in 'cas' command"
+
+
+@pytest.mark.parametrize("ttl", [0, -1])
+def test_a_script_that_extends_by_0_or_less_answers_as_redis_where_it_changes_nothing(
+    here: redis.Redis, there: redis.Redis, key: str, ttl: int
+) -> None:
+    """Where it is his, what Redis does depends on the script."""
+    assert here.eval(EXTEND, 1, key, "v", ttl) == 0
+    assert there.set(key, "v", nx=True, px=LONG_MS)
+    assert here.eval(EXTEND, 1, key, "w", ttl) == 0
+    for client in (here, there):
+        told = fails(lambda client=client: client.eval(EXTEND, 1, key, "v", ttl))
+        assert "0 or less releases nothing here: release with DELEX" in told
+    assert here.get(key) == "v"
+
+
+@pytest.mark.parametrize("ttl", [0, -1])
+def test_a_script_that_takes_with_0_or_less_gets_an_error(here: redis.Redis, key: str, ttl: int) -> None:
+    """As sherlock's without `expire`: on Redis it would go on without its lock."""
+    assert f"ARGV[2] '{ttl}' is too short" in fails(lambda: here.eval(ACQUIRE_OR_EXTEND, 1, key, "v", ttl))
+    assert here.exists(key) == 0
+
+
+def test_a_refused_expire_leaves_it_without_a_ttl(here: redis.Redis, key: str) -> None:
+    assert here.setnx(key, "v")
+    assert "EXPIRE 3600 is too long" in fails(lambda: here.expire(key, 3_600))
+    assert here.ttl(key) == -1
+    assert here.expire(key, 60) == 1
+    assert 0 < here.ttl(key) <= 60
 
 
 def test_persist_takes_back_the_ttl_that_expire_gave(here: redis.Redis, key: str) -> None:
@@ -499,6 +601,33 @@ def test_a_refused_setnx_does_not_extend_what_another_thread_of_its_process_hold
     assert here.pttl(key) <= 5_000
 
 
+def test_a_set_nx_without_a_ttl_and_its_expire_in_a_multi_are_one_acquire(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    """From two threads of one process, too."""
+
+    def both(client: redis.Redis, ms: int, *, get: bool = False) -> list[Any]:
+        pipeline = client.pipeline(transaction=True)
+        pipeline.set(key, "v", nx=True, get=get)
+        pipeline.pexpire(key, ms)
+        return pipeline.execute()
+
+    assert both(here, 10_000) == [True, 1]
+    assert both(here, 50_000) == [None, 0]
+    assert both(here, 50_000, get=True) == ["v", 0]
+    assert both(there, 50_000) == [None, 0]
+    assert 0 < here.pttl(key) <= 10_000
+    assert here.delete(key) == 1
+    assert both(here, 10_000, get=True) == [None, 1]
+    assert 0 < here.pttl(key) <= 10_000
+
+
+def test_a_set_nx_whose_expire_can_not_be_locks_nothing(here: redis.Redis, key: str) -> None:
+    told = in_a_multi(here, ("SET", key, "v", "NX"), ("EXPIRE", key, 3_600))
+    assert ["EXPIRE 3600 is too long" in str(one) for one in told] == [True, True]
+    assert here.exists(key) == 0
+
+
 def test_the_expire_of_a_setnx_need_not_be_right_behind_it(here: redis.Redis, key: str) -> None:
     setnx = [("SETNX", f"{key}:{number}", "v") for number in range(2)]
     expire = [("EXPIRE", f"{key}:{number}", 10) for number in range(2)]
@@ -507,11 +636,22 @@ def test_the_expire_of_a_setnx_need_not_be_right_behind_it(here: redis.Redis, ke
     assert 0 < here.ttl(f"{key}:0") <= 10
 
 
-@pytest.mark.parametrize("ttl", ["0", "-1", "x", "9" * 20])
-def test_with_an_expire_that_can_not_be_nothing_is_locked(here: redis.Redis, key: str, ttl: str) -> None:
-    """It would stay without a TTL."""
+@pytest.mark.parametrize(
+    ("ttl", "why"),
+    [
+        ("0", "EXPIRE 0 is too short"),
+        ("-1", "EXPIRE -1 is too short"),
+        ("3600", "EXPIRE 3600 is too long"),
+        ("x", "not an integer or out of range"),
+        ("9" * 20, "not an integer or out of range"),
+    ],
+)
+def test_with_an_expire_that_can_not_be_nothing_is_locked(
+    here: redis.Redis, key: str, ttl: str, why: str
+) -> None:
+    """It would stay without a TTL, or be released at once."""
     *told, exists = in_a_multi(here, ("SETNX", key, "v"), ("EXPIRE", key, ttl), ("EXISTS", key))
-    assert ["not an integer or out of range" in str(one) for one in told] == [True, True]
+    assert [why in str(one) for one in told] == [True, True]
     assert exists == 0
 
 

@@ -121,10 +121,23 @@ def test_what_is_wrong_is_told_with_the_usage_of_the_descriptor_and_nobody_locks
         ("INCR a", b"It stores locks and no other data"),
         ("SET a b", b"a SET without NX would take a lock from whoever has it"),
         ("SETEX a 10 b", b"That would take a lock from whoever has it: take it with SET key value NX PX"),
-        ("GETDEL a", b"release what is yours with DELEX key IFEQ value"),
+        (
+            "GETDEL a",
+            b"That would release it, whoever holds it: release what is yours with DELEX key IFEQ value",
+        ),
+        (
+            "FLUSHALL",
+            b"That would release every lock, whoever holds it: release what is yours with DELEX key",
+        ),
+        ("flushdb ASYNC", b"That would release every lock"),
         ("WATCH a", b"There is nothing to watch: release with DELEX key IFEQ value"),
         ("FCALL a 0", b"There are no functions"),
-        ("PEXPIREAT a 1", b"use PEXPIRE key milliseconds"),
+        (
+            "PEXPIREAT a 1",
+            b"There are no absolute times here but in SET: use PEXPIRE key milliseconds, and PTTL",
+        ),
+        ("EXPIRETIME a", b"There are no absolute times here but in SET"),
+        ("GETEX a EX 10", b"Read with GET key, and extend with PEXPIRE key milliseconds"),
         ("SCAN 0", b"LOCKS [pattern] lists what is locked"),
     ],
 )

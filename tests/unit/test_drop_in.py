@@ -16,6 +16,7 @@ from lockd.core.leases import Lease, Standing, owner_of
 from lockd.core.owners import Process
 from lockd.core.plain_values import token_of
 from lockd.core.values import Bound, Refusal
+from lockd.server.commands.arguments import BadRequest
 from lockd.server.commands.checks import Checks
 from lockd.server.commands.readings import Readings
 from lockd.server.dropin.looking import Looking, Seen
@@ -246,3 +247,52 @@ def test_what_was_given_back_since_nobody_heard_of_it_is_shown_to_nobody(apps: A
     assert found(apps, session) == [None]
     apps.locked(session)
     assert found(apps, session) == [VALUE], "it was asked for again"
+
+
+# TTLs that can't be
+
+
+_FOREVER = (
+    "Ask the operator for a larger max_ttl_ms of this class, or lock without a TTL: then it is renewed while "
+    "its process lives"
+)
+_SCRIPT = b"return redis.call('set', KEYS[1], ARGV[1], 'NX', 'EX', ARGV[2])"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("SET r v NX EX 3600", "EX 3600 is too long: at most 60 s"),
+        ("SET r v NX px 3600000", "PX 3600000 is too long: at most 60000 ms"),
+        ("SET r v XX EX 61", "EX 61 is too long: at most 60 s"),
+        ("CAS r v v EX 61", "EX 61 is too long: at most 60 s"),
+        ("EXPIRE r 3600", "EXPIRE 3600 is too long: at most 60 s"),
+        ("pexpire r 60001", "PEXPIRE 60001 is too long: at most 60000 ms"),
+        ("SET r v NX EXAT 99999999999", "EXAT 99999999999 is too long: at most 60 s"),
+        ("SET r v NX PXAT 99999999999999", "PXAT 99999999999999 is too long: at most 60000 ms"),
+    ],
+)
+def test_a_ttl_that_is_too_long_is_named_as_it_was_written_with_what_to_do(
+    apps: Apps, words: str, text: str
+) -> None:
+    said = apps.asks(apps.connected(), *words.encode().split())
+    assert said.decode() == f"-ERR the TTL {text} in class 'other'. {_FOREVER}\r\n"
+
+
+@pytest.mark.parametrize("words", ["SET r v XX KEEPTTL", "SET r v IFEQ v keepttl", "CAS r v v KEEPTTL"])
+def test_who_would_keep_the_ttl_is_told_to_give_one(apps: Apps, words: str) -> None:
+    with pytest.raises(BadRequest, match="ERR a lock's TTL is not kept: give PX milliseconds"):
+        apps.asks(apps.connected(), *words.encode().split())
+
+
+def test_so_is_that_of_a_script(apps: Apps) -> None:
+    said = apps.asks(apps.connected(), b"EVAL", _SCRIPT, b"1", b"r", b"v", b"3600")
+    assert said.startswith(b"-ERR the TTL ARGV[2] '3600' is too long: at most 60 s in class 'other'. Ask")
+    constant = _SCRIPT.replace(b"ARGV[2]", b"'61'")
+    said = apps.asks(apps.connected(), b"EVAL", constant, b"1", b"r", b"v")
+    assert said.startswith(b"-ERR the TTL 61 is too long: at most 60 s in class 'other'. Ask")
+
+
+def test_a_ttl_that_is_too_short_is_named_so_too(apps: Apps) -> None:
+    said = apps.asks(apps.connected(), b"SET", b"r", b"v", b"NX", b"PX", b"99")
+    assert said == b"-ERR the TTL PX 99 is too short: it has to be at least 100 ms\r\n"

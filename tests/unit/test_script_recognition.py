@@ -291,6 +291,33 @@ def test_why_it_is_none_is_said(name: str, why: str) -> None:
     assert taken.why.startswith(why)
 
 
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (
+            NO_OPERATIONS["a key that is made"],
+            ".. is in no operation: put the whole key into KEYS",
+        ),
+        (
+            "if redis.call('get', KEYS[1]) ~= ARGV[1] then error('LOST') end redis.call('del', KEYS[1])",
+            "error is not known here: return redis.error_reply(text)",
+        ),
+        (
+            NO_OPERATIONS["compares numbers"],
+            "tonumber of what may be none: compare what get returns with ARGV[n] as it is",
+        ),
+        (
+            "return tostring(redis.call('get', KEYS[1])) == ARGV[1]",
+            "tostring of what is no string: compare what get returns with ARGV[n] as it is",
+        ),
+    ],
+)
+def test_what_to_do_about_it_is_said_where_that_is_known(script: str, why: str) -> None:
+    taken = recognise(script.encode())
+    assert isinstance(taken, NotRecognised)
+    assert taken.why == why
+
+
 PLAIN = {
     "release": RELEASES["redis.io"],
     "extend": OTHERS["compare and expire, in seconds"],

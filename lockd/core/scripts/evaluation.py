@@ -88,6 +88,11 @@ _OF_REDIS: Mapping[Value, Function] = {
 }
 NEVER_FAIL = frozenset((b"GET", b"EXISTS", b"PTTL", b"TTL", b"DEL", b"UNLINK", b"PERSIST"))
 """Of a lock. So they are the same with pcall."""
+_CURES: Mapping[bytes, str] = {
+    b"error": ": return redis.error_reply(text)",
+    b"..": ": put the whole key into KEYS",
+}
+"""Of what can be said in another way."""
 
 
 class Evaluation:
@@ -242,7 +247,7 @@ class Evaluation:
         if level >= 0:
             return self._scopes[level][name]
         if name not in GLOBALS:
-            raise NotRecognisedError(f"{name.decode()} is not known here")
+            raise NotRecognisedError(f"{name.decode()} is not known here{_CURES.get(name, '')}")
         return GLOBALS[name]
 
     def _indexed(self, of: Value, at: Value) -> Value:
@@ -300,7 +305,7 @@ class Evaluation:
             return total(left, right)
         if operator == b"*":
             return product(left, right)
-        raise NotRecognisedError(f"{operator.decode()} is in no operation")
+        raise NotRecognisedError(f"{operator.decode()} is in no operation{_CURES.get(operator, '')}")
 
     # Calls
 

@@ -11,7 +11,7 @@ from lockd.core.ballots.put_back import PutBack
 from lockd.core.errors import ErrorWord
 from lockd.core.leases import Lease, Loss, Standing, Tenure, on_masters
 from lockd.core.queues import Queue
-from lockd.core.refusals import NOT_HELD, UNREAD, expired
+from lockd.core.refusals import HELD_OUT, NOT_HELD, UNREAD, expired
 from lockd.core.tenures.means import Means
 from lockd.core.tenures.returns import Returns
 from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns, drift_ns
@@ -404,12 +404,7 @@ class Renewals:
             if worked and at_ns < (ends_ns := deadline_ns(now_ns, extension.lasts_ms) - cut_ns):
                 extension.done(Extended(token, None, ends_ns, None))
             elif extension.held_out:
-                extension.refused(
-                    Refusal(
-                        ErrorWord.EXPIRED,
-                        "it was held for max_hold, or is a session lock: its own agent extends it",
-                    )
-                )
+                extension.refused(HELD_OUT)
             elif extension.outcome is ExtensionOutcome.GONE:
                 extension.refused(self._not_here(extension))
             else:

@@ -10,13 +10,18 @@ _NO_MESSAGES = (
 )
 _NO_CACHING = "It sends no invalidations: turn client-side caching off"
 _WOULD_TAKE = "That would take a lock from whoever has it: take it with SET key value NX PX milliseconds"
-_WOULD_FREE = "That would free whoever has it: release what is yours with DELEX key IFEQ value"
+_WOULD_FREE = "That would release it, whoever holds it: release what is yours with DELEX key IFEQ value"
+_WOULD_FREE_ALL = (
+    "That would release every lock, whoever holds it: release what is yours with DELEX key IFEQ value, each "
+    "by itself"
+)
 _NO_WATCH = (
     "There is nothing to watch: release with DELEX key IFEQ value, extend with SET key value IFEQ value PX "
     "milliseconds, or send a script that compares"
 )
 _NO_FUNCTIONS = "There are no functions: scripts of locks are taken by EVAL"
-_FROM_NOW_ON = "TTLs count from now on: use PEXPIRE key milliseconds, and PTTL key"
+_NO_ABSOLUTE_TIMES = "There are no absolute times here but in SET: use PEXPIRE key milliseconds, and PTTL key"
+_IN_TWO = "Read with GET key, and extend with PEXPIRE key milliseconds"
 _SEVERAL = "Take several locks at once with LOCK resource ttl-ms AND resource"
 _LISTING = "LOCKS [pattern] lists what is locked"
 _ONE_REDIS = "It is one Redis to its apps: connect without cluster and sentinel"
@@ -26,10 +31,12 @@ _OF_NAMES = {
     "PUBLISH SPUBLISH PUBSUB": _NO_MESSAGES,
     "CLIENT|TRACKING CLIENT|TRACKINGINFO CLIENT|CACHING": _NO_CACHING,
     "GETSET MSET PSETEX SETEX": _WOULD_TAKE,
-    "GETDEL FLUSHALL FLUSHDB": _WOULD_FREE,
+    "GETDEL": _WOULD_FREE,
+    "FLUSHALL FLUSHDB": _WOULD_FREE_ALL,
     "WATCH": _NO_WATCH,
     "FCALL FCALL_RO FUNCTION": _NO_FUNCTIONS,
-    "EXPIREAT EXPIRETIME GETEX PEXPIREAT PEXPIRETIME": _FROM_NOW_ON,
+    "EXPIREAT EXPIRETIME PEXPIREAT PEXPIRETIME": _NO_ABSOLUTE_TIMES,
+    "GETEX": _IN_TWO,
     "MSETNX": _SEVERAL,
     "DBSIZE KEYS RANDOMKEY SCAN": _LISTING,
     "CLUSTER SENTINEL": _ONE_REDIS,

@@ -98,7 +98,8 @@ _TTL_COMMAND = _command(
 _PEXPIRE = _command(
     "pexpire", 3, _FAST, "Gives a lock of this process another TTL.", "1, or 0",
     (RESOURCE, Argument("milliseconds", "integer")), _CHANGES,
-    "`1`, or `0` where this process does not hold it. It never shortens what was locked with a TTL",
+    "`1`, or `0` where this process does not hold it. It never shortens what was locked with a TTL; 0 or "
+    "less releases it, as `DEL`",
 )  # fmt: skip
 _EXPIRE = _command(
     "expire", 3, _FAST, "Gives a lock of this process another TTL.", "1, or 0",

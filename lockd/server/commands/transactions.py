@@ -50,8 +50,8 @@ class Transactions:
             ends_multi=True,
             brings_no_loss=True,
             promise=(
-                "the replies. Each command is an operation of its own; `SETNX` with the `EXPIRE` of its key "
-                "is one"
+                "the replies. Each command is an operation of its own; `SETNX`, or `SET NX` without a TTL, "
+                "is one with the `EXPIRE` of its key"
             ),
         )
     )

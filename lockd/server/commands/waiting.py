@@ -4,12 +4,11 @@ import asyncio
 
 from lockd.clock import boottime_ns
 from lockd.config.current import Current
-from lockd.core.leases import Standing
+from lockd.core.leases import Lease, Standing
 from lockd.core.validity import NS_PER_MS
-from lockd.server.commands.arguments import BadRequest, quoted
+from lockd.server.commands.arguments import BadRequest, quoted, whole
 from lockd.server.commands.checks import Checks
 from lockd.server.commands.command import Argument, Command, Group
-from lockd.server.dropin.preparing import whole
 from lockd.server.dropin.signals import ITEM, Signals, lock_of
 from lockd.server.resp import replies
 from lockd.server.session import Session
@@ -40,8 +39,9 @@ class Waiting:
             "integer",
             (Argument("numreplicas", "integer"), Argument("timeout", "integer")),
             promise=(
-                "on how many masters the last lock of this connection stands, written to their disks; it "
-                "waits for so many, for so many ms at most"
+                "on how many masters the last lock of this connection stands, written to their disks; `0` "
+                "when it is over, or a later `SET NX` was refused; it waits for so many, for so many ms at "
+                "most"
             ),
         )
     )
@@ -88,11 +88,18 @@ class Waiting:
 
 def _stands_on_fewer(session: Session, wanted: int) -> bool:
     lease = session.last_taken
-    return lease is not None and lease.standing is Standing.HELD and lease.proven.bit_count() < wanted
+    return lease is not None and _stands(lease) and lease.proven.bit_count() < wanted
 
 
 def _masters_of(session: Session) -> int:
-    return 0 if session.last_taken is None else session.last_taken.proven.bit_count()
+    lease = session.last_taken
+    return lease.proven.bit_count() if lease is not None and _stands(lease) else 0
+
+
+def _stands(lease: Lease) -> bool:
+    """As far as this agent knows. What was proven of one that is over says nothing."""
+    is_held = lease.standing is Standing.HELD and boottime_ns() < lease.deadline_ns
+    return is_held and not lease.said_released
 
 
 def _seconds(word: bytes) -> float | None:

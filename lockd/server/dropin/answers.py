@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lockd.core.scripts.operations import ErrorReply, Left, Listed, Place, Reply, Special, State, Status
+from lockd.core.scripts.operations import ErrorReply, Left, Listed, Place, Reply, Special, State, Status, Unit
 from lockd.server.resp import replies
 
 _HAS_A_WORD = re.compile(r"[A-Z]+ ")
@@ -28,11 +28,21 @@ FREE = Found(State.FREE)
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenTtl:
+    """text: as its app wrote it; ms: what that is from now on."""
+
+    text: str
+    ms: int
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
 class Words:
-    """What came with a command or a script."""
+    """What came with a command or a script. ttl: a command's; that of a script is among its arguments."""
 
     keys: Sequence[bytes]
     arguments: Sequence[bytes]
+    ttl: WrittenTtl | None = None
 
     def at(self, place: Place) -> bytes:
         word = place.of(self.keys, self.arguments)

@@ -13,6 +13,7 @@ from lockd.core.errors import ErrorWord
 from lockd.core.errors import Kind as Meaning
 from lockd.core.leases import Holder, Lease, pid_and_uid
 from lockd.core.plain_values import token_of, value_of
+from lockd.core.refusals import HELD_OUT
 from lockd.core.scripts.operations import (
     ANOTHERS,
     Change,
@@ -23,17 +24,18 @@ from lockd.core.scripts.operations import (
     Reply,
     Special,
     State,
-    Unit,
+    Ttl,
 )
 from lockd.core.validity import NS_PER_MS, drift_ns
 from lockd.core.values import Extended, Refusal
 from lockd.metrics.leases import LeaseMetrics
-from lockd.server.commands.arguments import BadRequest, ms_in, quoted
+from lockd.server.commands.arguments import BadRequest
 from lockd.server.commands.checks import Checks
 from lockd.server.dropin.answers import FREE, Found, Words, encoded
 from lockd.server.dropin.looking import Looking, Seen, found_as, left_of
 from lockd.server.dropin.plain_locks import GONE, Answer, PlainLock, PlainReply
 from lockd.server.dropin.signals import Signals
+from lockd.server.dropin.ttls import check_ttl, ttl_of_script
 from lockd.server.dropin.usage import Usage
 from lockd.server.lease_requests import LockRequest, refused_for_limits
 from lockd.server.resp import replies
@@ -56,6 +58,14 @@ _UNSEEN = (
 _NO_TTL_NOW = (
     "ERR a lock with a TTL can't lose it: take it without one from the start (SET key value NX), then it is "
     "renewed while its process lives"
+)
+_RENEWED_ELSEWHERE = (
+    "ERR it is held with this value, and needs no extension: it was taken without a TTL, and its own agent "
+    "renews it while its process lives, up to max_hold_ms. Extend it through the host that took it"
+)
+_ENDS_NOTHING = (
+    "ERR a script's TTL of 0 or less releases nothing here: release with DELEX key IFEQ value, or a script "
+    "that compares and deletes"
 )
 _TAKES = (Kind.ACQUIRE, Kind.ACQUIRE_OR_EXTEND)
 _HELD = tuple(state for state in State if state is not State.FREE)
@@ -162,8 +172,15 @@ class OneKey:
 
     # Taking
 
+    def _forget_last(self) -> None:
+        """WAIT is about the last lock that was asked for: to who polls with acquire or extend, that one."""
+        last = self._session.last_taken
+        if self.kind is Kind.ACQUIRE or (last is not None and last.resource != self._resource):
+            self._session.last_taken = None
+
     def _take(self) -> None:
         session, config = self._session, self._ground.current.config
+        self._forget_last()
         has_ttl = self._ttl_ms is not None
         if not has_ttl and session.ties.process is None:
             raise BadRequest(_UNSEEN)
@@ -247,7 +264,9 @@ class OneKey:
     def _not_held(self, command: str, refusal: Refusal, then: Callable[[], None]) -> None:
         """Its lease ended, or never was: that is what the answer for another's says."""
         self._ground.shared.incidents.lease_refused(command, self._resource, refusal)
-        if refusal.code in (ErrorWord.NOTHELD, ErrorWord.EXPIRED):
+        if refusal is HELD_OUT:
+            self._answer(replies.error(_RENEWED_ELSEWHERE))
+        elif refusal.code in (ErrorWord.NOTHELD, ErrorWord.EXPIRED):
             self._ground.looking.forget(self._resource)
             then()
         else:
@@ -321,9 +340,16 @@ class OneKey:
     # Another TTL
 
     def _extend(self) -> None:
-        if self._value is not None:
+        if self._ttl_ms is not None and self._ttl_ms <= 0:
+            # Not as it was a moment ago: it is the answer of a command that changes something.
+            self._ground.looking.forget(self._resource)
+            self._looks(self._ends_nothing)
+        elif self._value is not None:
             self._extend_value(self._value)
-            return
+        else:
+            self._extend_own()
+
+    def _extend_own(self) -> None:
         lease = self._own_here()
         if lease is not None:
             value = value_of(lease.token)
@@ -332,6 +358,14 @@ class OneKey:
             self._extend_value(value)
         else:
             self._of_own_elsewhere(self._extend_value)
+
+    def _ends_nothing(self, found: Found) -> None:
+        """A script's TTL of 0 or less: to PEXPIRE that is a release, to SET an error, and which of them it
+        has is not known here. Where it is another's, or free, the script does nothing by it."""
+        if self._operation.outcome(found.state).change is Change.NONE:
+            self._says(found)
+        else:
+            self._answer(replies.error(_ENDS_NOTHING))
 
     def _extend_value(self, value: bytes) -> None:
         """Where what is left matters it is looked at first: what has no TTL may be left as it is."""
@@ -425,21 +459,16 @@ class OneKey:
         ttl = self._operation.ttl
         if ttl is None:
             return None
-        word = ttl.source if isinstance(ttl.source, bytes) else self._words.at(ttl.source)
-        takes = self._operation.kind in _TAKES
+        written = self._words.ttl or ttl_of_script(ttl, self._words)
         config = self._ground.current.config
-        unit = 1_000 if ttl.unit is Unit.SECONDS else 1
-        least = config.min_ttl_ms if takes else 1
         most_ms = self._lock_class.max_ttl_ms or config.max_ttl_ms
-        whose = f"class '{self._lock_class.name}'"
-        if unit == 1:
-            return ms_in(word, "the ttl", most_ms, whose, least)
-        if not word.isdigit() or len(word) > 12 or not least <= int(word) * unit <= most_ms:
-            raise BadRequest(
-                f"ERR the ttl must be a whole number of seconds up to {most_ms / 1_000:g} ({whose}), not "
-                f"'{quoted(word)}'"
-            )
-        return int(word) * unit
+        check_ttl(written, self._least_ms(ttl), most_ms, self._lock_class.name)
+        return written.ms
+
+    def _least_ms(self, ttl: Ttl) -> int | None:
+        if self._operation.kind in _TAKES:
+            return self._ground.current.config.min_ttl_ms
+        return 1 if ttl.adds else None
 
     def _check_most(self) -> None:
         """What is left and what is added are no more than a lease may have."""

@@ -1,8 +1,6 @@
 """The words of Redis's own lock commands, as operations that are ready to be carried out."""
 
-import re
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from lockd.core.scripts.operations import (
@@ -15,17 +13,17 @@ from lockd.core.scripts.operations import (
     Special,
 )
 from lockd.core.values import Refusal
-from lockd.server.commands.arguments import BadRequest, Misused, quoted
+from lockd.server.commands.arguments import BadRequest, Misused, whole
 from lockd.server.dropin import known_operations as known
-from lockd.server.dropin.answers import Words
+from lockd.server.dropin.answers import Words, WrittenTtl
 from lockd.server.dropin.many_keys import ManyKeys
 from lockd.server.dropin.performing import Ground, OneKey
 from lockd.server.dropin.plain_locks import Answer
 from lockd.server.dropin.script_cache import ScriptCache, Taken, refusal
+from lockd.server.dropin.ttls import TTL_OPTIONS, ttl_of_expire, ttl_of_option
 from lockd.server.resp import replies
 from lockd.server.session import Session
 
-_NUMBER = re.compile(rb"[0-9]{1,15}\Z")
 _GIVE_BACK = (Kind.RELEASE, Kind.DELETE)
 NOSCRIPT = "NOSCRIPT No matching script. Please use EVAL."
 _NOT_NX = (
@@ -35,6 +33,7 @@ _NOT_NX = (
 _OTHER_VALUE = "ERR a lock keeps its value: the new one has to be the one that is compared with"
 _NO_TTL = "ERR give it a TTL (PX milliseconds): what is extended without one would never end"
 _GONE = replies.error("ERR its connection has ended")
+_NOT_KEPT = "ERR a lock's TTL is not kept: give PX milliseconds"
 _WOULD_STEAL = ErrorReply(b"TAKEN another holds it: SET XX would take it away from him")
 
 
@@ -64,24 +63,12 @@ def begin(prepared: Prepared, answer: Answer, *, only_to_give_back: bool = False
         answer(replies.error(str(bad)))
 
 
-def whole(word: bytes, least: int = 1) -> int:
-    """A number as Redis reads it, from `least` on."""
-    if not _NUMBER.match(word) or int(word) < least:
-        raise BadRequest(f"ERR value is not an integer or out of range: '{quoted(word)}'")
-    return int(word)
-
-
 def keys_in(words: list[bytes]) -> list[bytes]:
     """Those of an EVAL."""
     number = whole(words[2], least=0)
     if number > len(words) - 3:
         raise BadRequest("ERR Number of keys can't be greater than number of args")
     return words[3 : 3 + number]
-
-
-def ttl_ms_in(name: bytes, word: bytes) -> int:
-    """Of an EXPIRE or a PEXPIRE."""
-    return whole(word) * (1_000 if name == b"EXPIRE" else 1)
 
 
 class Preparing:
@@ -94,49 +81,54 @@ class Preparing:
         return _OF_COMMAND[words[0].upper()](self, session, words)
 
     def _one(
-        self, session: Session, operation: Operation, keys: Sequence[bytes], *arguments: bytes
+        self, session: Session, operation: Operation, key: bytes, *value: bytes, ttl: WrittenTtl | None = None
     ) -> Prepared:
-        words = Words(keys, arguments)
+        words = Words([key], value, ttl)
         return lambda answer: OneKey(self._ground, session, operation, words, answer, "set")
 
-    def _set(self, session: Session, words: list[bytes]) -> Prepared:
-        key, value, options = words[1], words[2], _Options(words[3:])
-        ttl = () if options.ttl_ms is None else (b"%d" % options.ttl_ms,)
+    def _set(self, session: Session, words: list[bytes], expire: WrittenTtl | None = None) -> Prepared:
+        key, value, options = words[1], words[2], _Options(words[3:], "set")
         if options.condition == b"NX":
-            operation = (known.SET_NX_GET if options.gets else known.SET_NX)[bool(ttl)]
-            return self._one(session, operation, [key], value, *ttl)
+            ttl = options.ttl or expire
+            operation = (known.SET_NX_GET if options.gets else known.SET_NX)[ttl is not None]
+            return self._one(session, operation, key, value, ttl=ttl)
         if not options.condition:
             raise BadRequest(_NOT_NX)
         if options.compared not in (None, value):
             raise BadRequest(_OTHER_VALUE)
-        if not ttl:
+        if options.ttl is None:
             raise BadRequest(_NO_TTL)
         done = Special.STORED if options.gets else known.OK
         refused: Reply = Special.STORED if options.gets else Special.NIL
         if options.condition == b"XX":
             refused = _WOULD_STEAL
-        return self._one(session, known.extend(done=done, refused=refused), [key], value, *ttl)
+        return self._one(session, known.extend(done=done, refused=refused), key, value, ttl=options.ttl)
 
     def _setnx(self, session: Session, words: list[bytes]) -> Prepared:
-        """words: in a MULTI with the name and the TTL of the EXPIRE behind it."""
-        if len(words) == 3:
-            return self._one(session, known.SETNX, [words[1]], words[2])
-        ttl_ms = ttl_ms_in(words[3].upper(), words[4])
-        return self._one(session, known.SETNX_WITH_TTL, [words[1]], words[2], b"%d" % ttl_ms)
+        return self._one(session, known.SETNX, words[1], words[2])
+
+    def with_ttl(self, session: Session, words: list[bytes], expire: list[bytes]) -> Prepared:
+        """A SETNX or a SET with NX, and the EXPIRE that comes behind it in its MULTI."""
+        ttl = ttl_of_expire(expire[0].upper(), expire[2])
+        if words[0].upper() == b"SET":
+            return self._set(session, words, ttl)
+        return self._one(session, known.SETNX_WITH_TTL, words[1], words[2], ttl=ttl)
 
     def _reading(self, session: Session, words: list[bytes]) -> Prepared:
-        return self._one(session, _READINGS[words[0].upper()], [words[1]])
+        return self._one(session, _READINGS[words[0].upper()], words[1])
 
     def _expire(self, session: Session, words: list[bytes]) -> Prepared:
-        ttl = b"%d" % ttl_ms_in(words[0].upper(), words[2])
-        return self._one(session, known.EXPIRE, [words[1]], b"", ttl)
+        ttl = ttl_of_expire(words[0].upper(), words[2])
+        if ttl.ms <= 0:  # as in Redis
+            return self._one(session, known.DELETE, words[1])
+        return self._one(session, known.EXPIRE, words[1], ttl=ttl)
 
     def _persist(self, session: Session, words: list[bytes]) -> Prepared:
-        return self._one(session, known.PERSIST, [words[1]])
+        return self._one(session, known.PERSIST, words[1])
 
     def _del(self, session: Session, words: list[bytes]) -> Prepared:
         if len(words) == 2:
-            return self._one(session, known.DELETE, [words[1]])
+            return self._one(session, known.DELETE, words[1])
         of_each = Operation(Kind.DELETE, known.KEY, None, Keys.EACH, known.DELETE.outcomes)
         several = Words(list(dict.fromkeys(words[1:])), ())
         return lambda answer: ManyKeys(self._ground, session, of_each, several, answer, "set")
@@ -145,17 +137,17 @@ class Preparing:
         if words[0].upper() == b"DELEX" and words[2].upper() != b"IFEQ":
             raise Misused
         operation = known.CAD if words[0].upper() == b"CAD" else known.DELETE_IF_EQUAL
-        return self._one(session, operation, [words[1]], words[-1])
+        return self._one(session, operation, words[1], words[-1])
 
     def _cas(self, session: Session, words: list[bytes]) -> Prepared:
-        options = _Options(words[4:])
+        options = _Options(words[4:], "cas")
         if words[2] != words[3]:
             raise BadRequest(_OTHER_VALUE)
         if options.condition or options.gets:
             raise Misused
-        if options.ttl_ms is None:
+        if options.ttl is None:
             raise BadRequest(_NO_TTL)
-        return self._one(session, known.CAS, [words[1]], words[2], b"%d" % options.ttl_ms)
+        return self._one(session, known.CAS, words[1], words[2], ttl=options.ttl)
 
     def _eval(self, session: Session, words: list[bytes]) -> Prepared:
         name, keys = words[0].upper(), keys_in(words)
@@ -223,13 +215,14 @@ class UnreadScript:
 
 
 class _Options:
-    """Those of SET, behind its value."""
+    """Those of SET and CAS, behind the value."""
 
-    def __init__(self, words: list[bytes]) -> None:
+    def __init__(self, words: list[bytes], command: str) -> None:
         self.condition = b""
         self.compared: bytes | None = None
         self.gets = False
-        self.ttl_ms: int | None = None
+        self.ttl: WrittenTtl | None = None
+        self._command = command
         options = iter(words)
         for word in options:
             self._take(word.upper(), options)
@@ -243,24 +236,14 @@ class _Options:
                     raise Misused
         elif option == b"GET":
             self.gets = True
-        elif option in _TTLS and self.ttl_ms is None:
-            self.ttl_ms = _TTLS[option](whole(next(following, b""), least=0))
-            if self.ttl_ms <= 0:
-                raise BadRequest("ERR invalid expire time in 'set' command")
+        elif option in TTL_OPTIONS and self.ttl is None:
+            self.ttl = ttl_of_option(option, next(following, b""), self._command)
+        elif option == b"KEEPTTL":
+            raise BadRequest(_NOT_KEPT)
         else:
             raise Misused
 
 
-def _now_ms() -> int:
-    return int(time.time() * 1_000)
-
-
-_TTLS: dict[bytes, Callable[[int], int]] = {
-    b"PX": lambda ms: ms,
-    b"EX": lambda seconds: seconds * 1_000,
-    b"PXAT": lambda ms: ms - _now_ms(),
-    b"EXAT": lambda seconds: seconds * 1_000 - _now_ms(),
-}
 _READINGS = {b"GET": known.GET, b"EXISTS": known.EXISTS, b"PTTL": known.PTTL, b"TTL": known.TTL_S}
 _OF_COMMAND: dict[bytes, Callable[[Preparing, Session, list[bytes]], Prepared]] = {
     b"SET": Preparing._set,

@@ -636,6 +636,13 @@ def test_the_expire_of_a_setnx_need_not_be_right_behind_it(here: redis.Redis, ke
     assert 0 < here.ttl(f"{key}:0") <= 10
 
 
+def test_a_reading_between_a_setnx_and_its_expire_does_not_part_them(here: redis.Redis, key: str) -> None:
+    commands = ("SETNX", key, "v"), ("GET", key), ("EXISTS", key)
+    assert in_a_multi(here, *commands, ("PEXPIRE", key, 5_000)) == [1, "v", 1, 1]
+    assert in_a_multi(here, *commands, ("PEXPIRE", key, LONG_MS)) == [0, "v", 1, 0]
+    assert here.pttl(key) <= 5_000
+
+
 @pytest.mark.parametrize(
     ("ttl", "why"),
     [

@@ -18,6 +18,7 @@ from lockd.server.resp import replies
 from lockd.server.session import Session
 
 _EXPIRES = (b"EXPIRE", b"PEXPIRE")
+_READ = (b"GET", b"EXISTS")
 
 
 Usage = Callable[[bytes], str]
@@ -115,11 +116,12 @@ def _with_ttls(queued: list[list[bytes]]) -> list[list[bytes] | _WithTtl | int]:
 
 
 def _taken_before(before: list[list[bytes]], words: list[bytes]) -> int | None:
-    """Where the lock is taken that this EXPIRE is of: by the last command that names its key."""
+    """Where the lock is taken that this EXPIRE is of: by the last command that names its key, but for those
+    that read the same with a TTL and without."""
     if words[0].upper() not in _EXPIRES:
         return None
     about_it = (at for at in reversed(range(len(before))) if words[1] in before[at][1:])
-    last = next(about_it, None)
+    last = next((at for at in about_it if before[at][0].upper() not in _READ), None)
     return last if last is not None and _takes_without_ttl(words[1], before[last]) else None
 
 

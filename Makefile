@@ -93,10 +93,14 @@ lint: $(TEST_STAMP) ## ruff and mypy
 compiled: $(TEST_STAMP) ## A wheel of the same sources, faster, for this Python and machine (mypyc; gcc, Python.h): build/compiled/*.whl
 	@tests/setup/compiled.sh $(CURDIR)/$(BIN)/python $(CURDIR)/$(COMPILED)
 
+# Of programs that are not compiled, and of the scripts on masters: these say the same of either build.
+OF_OTHERS := client_threads dev guard_process lock_scripts lockctl lockctl_run lockctl_top script_model scripts
+WITH_COMPILED := tests/unit tests/redis $(foreach of,$(OF_OTHERS),--ignore=tests/redis/test_$(of).py)
+
 # Where it can't be built, that was said.
-test-compiled: compiled ## tests/unit and tests/redis with the agent compiled (ARGS='tests/unit -k fence': those)
+test-compiled: compiled ## tests/unit, and tests/redis where it is of the agent, with that compiled (ARGS='tests/unit -k fence': those)
 	@[ ! -e $(COMPILED) ] || { cd $(COMPILED)/tree && LOCKD_COMPILED=1 PYTHONPATH=$(CURDIR)/$(COMPILED)/tree \
-	  $(CURDIR)/$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(or $(ARGS),tests/unit tests/redis); }
+	  $(CURDIR)/$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(or $(ARGS),$(WITH_COMPILED)); }
 
 dashboards: $(TEST_STAMP) ## dashboards/*.json, from their builder
 	$(BIN)/python -m dashboards

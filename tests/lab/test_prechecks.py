@@ -249,7 +249,7 @@ def test_no_secret_is_in_any_journal(cluster: Cluster) -> None:
     for name in (*MASTERS, *APPS):
         journal = cluster.lab.host(name).run("journalctl", "--no-pager", "-o", "cat")
         # It is one that would have them: what sudo was told to run is in it, and what Ansible's modules were.
-        assert "COMMAND=/bin/sh -c" in journal
+        assert "COMMAND=/" in journal
         assert "Invoked with" in journal
         assert [kind for kind, secret in secrets.items() if secret in journal] == []
 

@@ -64,6 +64,7 @@ def memory_high(on: Any) -> int:
     return int(on("a1").check_output("systemctl show --value -p MemoryHigh lockd"))
 
 
+@pytest.mark.thorough
 def test_another_class_is_reloaded_and_no_holder_notices(
     cluster: Cluster, on: Any, holder: str, restored: None
 ) -> None:

@@ -20,6 +20,9 @@ from tests.harness.clients import Losses, free, wait_until_free
 from tests.harness.cluster import Cluster
 from tests.harness.waiting import eventually
 
+# One interrupt after the other: two minutes beside other tests, and longer on a busy machine.
+TAKES_LONG = pytest.mark.timeout(600)
+
 
 @pytest.fixture
 def client(shared: Cluster) -> Iterator[Client]:
@@ -80,6 +83,7 @@ def test_an_interrupt_while_waiting_leaves_nothing_behind(client: Client) -> Non
         pass
 
 
+@TAKES_LONG
 def test_interrupts_at_any_moment_leave_nothing_behind(client: Client) -> None:
     with Interrupts(lambda: 0.003 * random.random()) as interrupts:
         for _ in range(60):
@@ -120,6 +124,7 @@ class InterruptAt:
 
 
 # Where that function is a __del__, Python can only tell of it: pytest warns of that.
+@TAKES_LONG
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_where_any_function_begins_leaves_nothing_behind(client: Client) -> None:
     nth, reached = 0, True

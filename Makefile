@@ -11,6 +11,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc))
 
 BIN := $(VENV)/bin
 NODE_DIR := tests/.node
+DROPIN_DIR := tests/.dropin
 PROMETHEUS_DIR := tests/.prometheus
 
 # `make dev` needs one Redis or Valkey server: the machine's own or, where there is none, the one in a wheel.
@@ -39,7 +40,7 @@ APT_TOOLS += $(PYTHON_H)
 APT_TOOLS += $(if $(shell command -v go),/usr/share/gocode/src/github.com/gomodule/redigo:golang-github-gomodule-redigo-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test test-ci test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs scripts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node
+.PHONY: help dev venv test test-ci test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs scripts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node dropin dropin-libraries
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -78,7 +79,7 @@ test-ci: ## What CI runs: every test, every rule taken out, the longer search, t
 test-all: ## The same with every play, as root: before a release
 	@$(PARTS) $(SET_UP) $(LOOKS) $(WHOLE) 'playbooks, on real hosts' '$(IN_THE_LAB)'
 
-ready-tests: tools $(TEST_STAMP) node prometheus
+ready-tests: tools $(TEST_STAMP) node prometheus dropin-libraries
 
 ready: ready-tests lab-image
 
@@ -151,6 +152,9 @@ alerts-docs: $(TEST_STAMP) ## alerts/METRICS.md, from the code
 scripts-docs: $(TEST_STAMP) ## docs/scripts.md: which Lua scripts of apps are recognised, from the code
 	$(BIN)/python -m docs.scripts
 
+dropin: tools $(TEST_STAMP) dropin-libraries ## Others' lock libraries over two agents, and the table of them in README.md (ARGS='-k pottery')
+	$(BIN)/python -m tests.dropin --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+
 lab: lab-tools $(LAB_STAMP) ## As root: eight real hosts on this machine, then site.yml on them (ARGS='--check --diff'); see tests/lab
 	$(LAB_VENV)/bin/python -m tests.lab up
 	$(LAB_VENV)/bin/python -m tests.lab play site.yml $(ARGS)
@@ -177,7 +181,7 @@ lab-tools:
 	@$(MAKE) --no-print-directory tools APT_TOOLS='$(LAB_APT_TOOLS)'
 
 clean: ## Remove what was made here (not the folders of `lockd dev`)
-	rm -rf $(VENV) $(LAB_VENV) $(NODE_DIR) tests/preview/node .preview $(PROMETHEUS_DIR) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LAB_VENV) $(NODE_DIR) $(DROPIN_DIR) tests/preview/node .preview $(PROMETHEUS_DIR) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find lockd tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the virtual environment: stamps, so that a second run costs nothing ---------------------------------------------
@@ -212,6 +216,12 @@ node: $(if $(and $(shell command -v node),$(shell command -v npm)),$(NODE_DIR)/.
 
 $(NODE_DIR)/.installed: tests/setup/npm.sh
 	@tests/setup/npm.sh $(NODE_DIR)
+
+# What is not to be had is said, and its tests are skipped. `tools` has redigo.
+dropin-libraries: $(DROPIN_DIR)/.installed
+
+$(DROPIN_DIR)/.installed: tests/setup/dropin.sh $(wildcard tests/dropin/environments/* tests/dropin/programs/*.go tests/dropin/programs/jedis/*) | $(VENV)/.created tools
+	@tests/setup/dropin.sh $(BIN)/python $(DROPIN_DIR)
 
 # A machine's own ones serve as well, in any mix.
 PROMETHEUS_PACKAGES := prometheus prometheus-alertmanager prometheus-node-exporter

@@ -21,6 +21,7 @@ HOT = (
     "lockd/server/commands/leases.py",
     "lockd/server/commands/table.py",
     "lockd/server/deliveries.py",
+    "lockd/server/dropin/*.py",
     "lockd/server/joint_requests.py",
     "lockd/server/lease_requests.py",
     "lockd/server/losses.py",

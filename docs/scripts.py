@@ -30,8 +30,8 @@ Made from the code by `make scripts-docs`; a test checks that it is current. Don
 
 Lock code sends Lua scripts to Redis: compare the value, then delete. lockd reads a script, and never runs
 it: what would it do with its key, and answer, if the key is {states}? When that is one of these
-operations, in each of these states, the script *is* that operation, however it is written. (The agent does
-not take `EVAL` yet: this is what it will go by.)
+operations, in each of these states, the script *is* that operation, however it is written. That is how
+the agent takes `EVAL`, `EVALSHA` and `SCRIPT LOAD`: [drop-in.md](drop-in.md).
 
 """
 RULES = """
@@ -53,6 +53,9 @@ Commands that are followed: {commands}.
 Functions: {functions}.
 Statements: `local`, assignments, `if`, `for` over all keys, `do`, `return`.
 At most {bytes} bytes, {tokens} words and signs, {nested} levels, {steps} steps in all.
+
+A script that is not recognised is refused: the error says why, and the agent logs `script_not_recognised`
+with its normal form. `lockctl doctor` names the last of them.
 
 `lockctl script FILE` says what a script is taken for, and asks no agent (`-`: it is read from the input;
 `--json` for programs). The exit status is 1 for one that is not recognised, with its normal form.

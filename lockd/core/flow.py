@@ -59,12 +59,14 @@ class Port(Protocol):
 
 class Place:
     """Of a command, in the order of the replies. begin: what to do when its turn comes, if that is not past,
-    or was never waited for. One that waits for its turn may be answered before."""
+    or was never waited for. One that waits for its turn may be answered before. gives_back: what it gives
+    back its app holds no more, so it is begun also when that has closed."""
 
-    __slots__ = ("begin", "reply")
+    __slots__ = ("begin", "gives_back", "reply")
 
-    def __init__(self) -> None:
+    def __init__(self, *, gives_back: bool = False) -> None:
         self.begin: Callable[[Place], None] | None = None
+        self.gives_back = gives_back
         self.reply: WireReply | None = None
 
 

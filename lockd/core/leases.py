@@ -90,6 +90,9 @@ where its agent may not hear notices. Where nobody waits, its next turn begins a
 _PROVEN_LATELY_NS = 1_000 * NS_PER_MS
 """For no longer than this behind its last proof a tenure is handed on or kept without asking: so soon it is
 noticed that it was taken away by force, through another agent."""
+_PROVEN_JUST_NOW_NS = 100 * NS_PER_MS
+"""For no longer than this behind its last proof an app is told that its own value still holds it, without
+asking: any agent may have released it since (core/plain_values.py)."""
 _TOGETHER_NS = 10 * NS_PER_MS
 """Renewals that come due within this are one write to each master, and there one write to its disk."""
 _LEAST_GAIN_NS = 5 * NS_PER_MS
@@ -164,7 +167,7 @@ class Tenure:
     it is given back.
     turn: since another host waits for it, what is left of this one's; None: nobody is known to.
     handed_on_ns: since when it is handed on; -1: it was not yet. doubted_ns: it was said then that it was
-    taken away by force.
+    taken away by force, or given back through another agent.
     """
 
     __slots__ = (
@@ -245,6 +248,11 @@ class Tenure:
         self._next_fence += 1
         self.fences_left -= 1
         return fence
+
+    @property
+    def is_doubted(self) -> bool:
+        """It was said to be gone since its last proof was asked for."""
+        return self.doubted_ns > self.t1_ns
 
     @property
     def is_held(self) -> bool:
@@ -333,11 +341,14 @@ class Lease:
     that its holder was ever told, and may still believe in. hold_until_ns: no renewal reaches beyond
     (rule 7). told: its app is known to have read of it, or has named it; outlived: its process
     is dead, and a child goes on with it; inherited: what its tenure has
-    besides, where it was taken over itself, and not handed on since (rule 13).
+    besides, where it was taken over itself, and not handed on since (rule 13). let_go_ns: it is given back
+    then at the latest, since its process is dead, or, with ends_early, since its app has said so.
+    said_released: a master has said that it was given back through another agent, by its value.
     """
 
     __slots__ = (
         "deadline_ns",
+        "ends_early",
         "fence",
         "granted_ns",
         "hold_until_ns",
@@ -349,6 +360,7 @@ class Lease:
         "outlived",
         "promised_ns",
         "resource",
+        "said_released",
         "spared_until_ns",
         "standing",
         "tenure",
@@ -378,6 +390,7 @@ class Lease:
         self.loss = ""
         self.lost_by: Loss | None = None
         self.let_go_ns: int | None = None
+        self.ends_early = self.said_released = False
         self.told = False
         self.outlived = False
         self.inherited: Inherited | None = None
@@ -421,6 +434,10 @@ class Lease:
         """How much longer its holder may believe in it than it lasts (rule 11d)."""
         return self.promised_ns - self.deadline_ns
 
+    def was_just_proven(self, now_ns: int) -> bool:
+        """It may be said that it is held, though any agent may have released it since."""
+        return now_ns - self.t1_ns < _PROVEN_JUST_NOW_NS
+
     def renew_at_ns(self) -> int:
         """When it is to be renewed: with two thirds of its TTL left, whatever the app itself has extended it
         to; and together with those that are due within a few ms of it."""
@@ -448,6 +465,10 @@ class Lease:
         if not self.is_ours:
             return ttl_ms
         return ttl_ms if deadline_ns(now_ns, ttl_ms) > self.deadline_ns + _LEAST_GAIN_NS else 0
+
+    def proof_ttl_ms(self, now_ns: int) -> int:
+        """For how long it is asked for where only its being there is to be proven: it gains nothing by it."""
+        return longest_ttl_ms(self.deadline_ns - now_ns)
 
     def cut(self, by_ns: int, now_ns: int, patience_ns: int) -> None:
         """So much more of what was reckoned at the last proof is not there (rule 11d). It is spared for

@@ -21,11 +21,13 @@ from lockd.core.journal import Ending, Unkept
 from lockd.core.leases import Holder, Lease, Loss, Standing, Tenure, pid_and_uid
 from lockd.core.names import same_process
 from lockd.core.notices import Kind, Notice
+from lockd.core.plain_values import is_plain, token_of
 from lockd.core.queues import Queue
 from lockd.core.refusals import (
     ANOTHERS,
     BROKEN,
     DRAINING,
+    NOT_HELD,
     TRIED_AGAIN,
     UNCERTAIN,
     UNLOCKED_BEFORE,
@@ -150,6 +152,9 @@ class Locks:
             return
         if holder.named and self._is_known(holder, now_ns):
             return
+        if is_plain(holder.value) and (known := self._campaigns.polls.refusal(holder.resource, now_ns)):
+            self._campaigns.refuse(holder, known, now_ns)
+            return
         queue = self.queues.get(holder.resource)
         if queue is None:
             queue = self.queues[holder.resource] = Queue(holder.resource)
@@ -193,13 +198,19 @@ class Locks:
             queue.becomes_ready(holder)
             self._campaigns.wake(queue, now_ns)
 
-    def gone(self, holder: Holder, now_ns: int) -> None:
-        """The app of a waiting LOCK is gone: it is dropped, and what was tried for it given back."""
+    def gone(self, holder: Holder, now_ns: int) -> bool:
+        """The app of a waiting LOCK is gone: it is dropped, and what was tried for it given back. False: it
+        is tried for all the same, and told of what comes of it (core/plain_values.py)."""
         queue = self.queues.get(holder.resource)
-        if queue is not None and holder in queue.waiters:
-            if holder.named:
-                self.names.waits_no_more(holder)
-            self._campaigns.leave(queue, holder, now_ns)
+        if queue is None or holder not in queue.waiters:
+            return True
+        if queue.tried_for is holder and is_plain(holder.value):
+            queue.abandoned_by = holder
+            return False
+        if holder.named:
+            self.names.waits_no_more(holder)
+        self._campaigns.leave(queue, holder, now_ns)
+        return True
 
     def extend(self, resource: bytes, token: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
         """An app's own EXTEND, of a lease from this agent or another."""
@@ -208,18 +219,21 @@ class Locks:
             self.told(lease, now_ns)
         if lease is None:
             self._renewals.extend_unknown(resource, token, ttl_ms, reply, now_ns)
-        elif lease.standing is not Standing.HELD or now_ns >= lease.deadline_ns:
+        else:
+            self._extend(lease, lease.extension_ttl_ms(ttl_ms, now_ns), reply, now_ns)
+
+    def _extend(self, lease: Lease, ask_ms: int, reply: Reply, now_ns: int) -> None:
+        """ask_ms: what the masters are asked for; 0: nothing."""
+        if not _is_held(lease, now_ns):
             reply.refused(expired(lease))
         elif now_ns + NS_PER_MS >= lease.hold_until_ns:
             reply.refused(Refusal(ErrorWord.EXPIRED, "it was held for max_hold and is not extended any more"))
+        elif ask_ms:
+            self._renewals.extension(lease.tenure, ask_ms, now_ns, reply)
+        elif now_ns < (sure_until_ns := self._renewals.sure_until_ns(lease)):
+            reply.done(Extended(lease.token, lease.fence, sure_until_ns, lease.holder.bound))
         else:
-            ask_ms = lease.extension_ttl_ms(ttl_ms, now_ns)
-            if ask_ms:
-                self._renewals.extension(lease.tenure, ask_ms, now_ns, reply)
-            elif now_ns < (sure_until_ns := self._renewals.sure_until_ns(lease)):
-                reply.done(Extended(lease.token, lease.fence, sure_until_ns, lease.holder.bound))
-            else:
-                reply.refused(UNCERTAIN)
+            reply.refused(UNCERTAIN)
 
     def unlock(
         self, resource: bytes, token: bytes, reply: Reply, now_ns: int, *, uid: int | None = None
@@ -235,15 +249,82 @@ class Locks:
         requests = [lease.holder] if lease is not None and lease.holder.named else withdrawn
         if requests or lease is None:
             reply = self._remembered(reply, requests, uid, (resource, token), now_ns)
-        if lease is None and not withdrawn:
-            self._returns.release_unknown(resource, token, reply, now_ns)
-        elif lease is None:
+        if lease is None and withdrawn:
             reply.done(None)
+        else:
+            self._release(lease, resource, token, reply, now_ns)
+
+    def release(self, resource: bytes, value: bytes, reply: Reply, now_ns: int) -> None:
+        """A compare-and-delete of an app's own value (core/plain_values.py). It names a lease and no request:
+        the same value may be locked with at once, and nothing of it is remembered."""
+        token = token_of(value)
+        self._withdraw_abandoned(resource, token, now_ns)
+        self._release(self._with_value(resource, token, now_ns), resource, token, reply, now_ns)
+
+    def _with_value(self, resource: bytes, token: bytes, now_ns: int) -> Lease | None:
+        """The lease here that is meant by that value. One with a TTL that was given back through another
+        agent, as a master has said, is no more: who has the value by now is asked for by that (rule 4). Were
+        that wrong, all that is lost is what is kept here for who lists it."""
+        lease = self._find(resource, token, now_ns)
+        if lease is not None and lease.holder.detached and lease.said_released:
+            self._returns.over(lease, "released elsewhere", now_ns)
+            return None
+        return lease
+
+    def _withdraw_abandoned(self, resource: bytes, token: bytes, now_ns: int) -> None:
+        """What is tried for with that value, where nobody waits for the answer: who gives it back means that
+        one."""
+        queue = self.queues.get(resource)
+        holder = None if queue is None else queue.abandoned_by
+        if queue is not None and holder is not None and holder is queue.tried_for and holder.value == token:
+            self._campaigns.refuse(holder, WITHDRAWN, now_ns)
+            self._campaigns.leave(queue, holder, now_ns)
+
+    def tried_by(self, resource: bytes, value: bytes) -> bytes:
+        """The owner of what is tried for here with that value, or b"": what masters show of it may yet come
+        to nothing."""
+        queue = self.queues.get(resource)
+        holder = None if queue is None else queue.tried_for
+        return holder.owner if holder is not None and holder.value == token_of(value) else b""
+
+    def _release(self, lease: Lease | None, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:
+        if lease is None:
+            self._returns.release_unknown(resource, token, reply, now_ns)
         elif _is_held(lease, now_ns):
             self._returns.end(lease, "released", now_ns, reply)
         else:
             reply.refused(expired(lease))
             self._returns.end(lease, "released", now_ns)
+
+    def set_ttl(self, resource: bytes, value: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
+        """The lease with that value has this TTL from now on. One without a TTL is renewed until it is over,
+        whatever becomes of its process. One with a TTL is never shortened: any agent may have extended it for
+        who believes in that (rule 2)."""
+        token = token_of(value)
+        lease = self._with_value(resource, token, now_ns)
+        if lease is None and self.tried_by(resource, value):
+            reply.refused(NOT_HELD)
+            return
+        if lease is None:
+            self._renewals.extend_unknown(resource, token, ttl_ms, reply, now_ns)
+            return
+        if not lease.told:
+            self.told(lease, now_ns)
+        if not lease.holder.detached:
+            reply = _Ending(lease, now_ns + ttl_ms * NS_PER_MS, reply, self._renewals)
+        # Its app believes in all of it, also should this agent end: so the masters have to have it.
+        self._extend_or_prove(lease, lease.extension_ttl_ms(ttl_ms, now_ns), reply, now_ns)
+
+    def persist(self, lease: Lease, reply: Reply, now_ns: int) -> None:
+        """Of one that was locked without a TTL: it has none any more, and lives with its process again."""
+        if not lease.told:
+            self.told(lease, now_ns)
+        self._extend_or_prove(lease, 0, _Ending(lease, None, reply, self._renewals), now_ns)
+
+    def _extend_or_prove(self, lease: Lease, ask_ms: int, reply: Reply, now_ns: int) -> None:
+        """Where it lasts for long enough already the masters are asked whether they have it: any agent may
+        have released it by its value."""
+        self._extend(lease, ask_ms or lease.proof_ttl_ms(now_ns), reply, now_ns)
 
     def _remembered(
         self, reply: Reply, requests: list[Holder], uid: int | None, name: tuple[bytes, bytes], now_ns: int
@@ -271,6 +352,8 @@ class Locks:
         class's lock_delay (rule 13)."""
         if lease.standing is Standing.OVER:
             return
+        if lease.ends_early:
+            return  # at the time that its app has given it, as any lock with a TTL; lost, at its last promise
         if lease.holder.lock_delay_ms and lease.standing is Standing.HELD:
             lease.let_go_ns = now_ns + lease.holder.lock_delay_ms * NS_PER_MS
             self._renewals.note(lease)
@@ -304,9 +387,16 @@ class Locks:
         elif notice.kind is Kind.HELD:
             self._campaigns.is_next(notice.word, notice.resource, master, now_ns)
         else:
-            queue = self._queue_with(notice.resource, notice.word)
-            if queue is not None:
-                self._handing_on.doubted(queue, now_ns)
+            self._is_doubted(notice, now_ns)
+
+    def _is_doubted(self, notice: Notice, now_ns: int) -> None:
+        """The masters are asked for what has a queue. What is DETACHED is in nobody's way here."""
+        queue = self._queue_with(notice.resource, notice.word)
+        lease = self.detached_with(notice.resource, notice.word) if queue is None else queue.lease
+        if lease is not None and notice.kind is Kind.RELEASED:
+            lease.said_released = is_plain(lease.token)
+        if queue is not None:
+            self._handing_on.doubted(queue, now_ns)
 
     def recalled(self, resource: bytes, nonce: bytes, now_ns: int) -> None:
         """A master says that another host waits for the tenure of that nonce, or for what is being tried for
@@ -324,13 +414,13 @@ class Locks:
             return None
         return queue
 
+    def detached_with(self, resource: bytes, nonce: bytes) -> Lease | None:
+        """The DETACHED lease of this agent that the masters know by that nonce."""
+        return next((one for one in self._returns.detached_of(resource) if one.nonce == nonce), None)
+
     def fences_of(self, resource: bytes, nonces: Set[bytes]) -> set[int]:
         """Of leases here, under tenures of these nonces; of a tenure that is kept, that of the last one."""
-        fences = {
-            lease.fence
-            for lease in self.detached.values()
-            if lease.resource == resource and lease.nonce in nonces
-        }
+        fences = {lease.fence for lease in self._returns.detached_of(resource) if lease.nonce in nonces}
         queue = self.queues.get(resource)
         if queue is not None and queue.tenure is not None and not nonces.isdisjoint(queue.tenure.nonces):
             fences |= {last.fence for last in (queue.lease, queue.kept) if last is not None}
@@ -340,7 +430,7 @@ class Locks:
         """An operator releases leases by force, as the masters name them: their holder, if it is on this
         host, is told."""
         queue = self.queues.get(resource)
-        leases = [lease for lease in self.detached.values() if lease.resource == resource]
+        leases = list(self._returns.detached_of(resource))
         if queue is not None and queue.lease is not None:
             leases.append(queue.lease)
         elif queue is not None and queue.tenure is not None and not nonces.isdisjoint(queue.tenure.nonces):
@@ -370,6 +460,19 @@ class Locks:
             return lease
         queue = self.queues.get(resource)
         return queue.lease if queue is not None and queue.lease and queue.lease.token == token else None
+
+    def held_of(self, resource: bytes, now_ns: int) -> list[Lease]:
+        """The leases of a resource that this agent has granted and takes for held: one, but for those that
+        others may have released elsewhere."""
+        queue = self.queues.get(resource)
+        leases = list(self._returns.detached_of(resource))
+        if queue is not None and queue.lease is not None:
+            leases.append(queue.lease)
+        return [lease for lease in leases if _is_held(lease, now_ns)]
+
+    def seems_free(self, resource: bytes) -> None:
+        """Masters show it to nobody now: who polls is not refused for what they have said before."""
+        self._campaigns.polls.is_free(resource)
 
     def knows_request(self, uid: int, resource: bytes, token: bytes, now_ns: int) -> bool:
         """Whether an UNLOCK of that token, which is no lease's here, is answered from here all the same."""
@@ -486,6 +589,30 @@ class Locks:
     def keep_no_longer(self, now_ns: int) -> None:
         """What is kept is given back in a moment: for how long anything may be was set anew."""
         self._keeping.give_back(now_ns)
+
+
+class _Ending:
+    """Of a lease without a TTL, which is given one, or none again (None): from when it is proven.
+    core.values.Reply."""
+
+    def __init__(self, lease: Lease, ends_ns: int | None, reply: Reply, renewals: Renewals) -> None:
+        self._lease = lease
+        self._ends_ns = ends_ns
+        self._reply = reply
+        self._renewals = renewals
+
+    def done(self, _lease: Extended | None) -> None:
+        lease, ends_ns = self._lease, self._ends_ns
+        lease.let_go_ns, lease.ends_early = ends_ns, ends_ns is not None
+        self._renewals.note(lease)
+        deadline_ns = lease.deadline_ns
+        if ends_ns is not None:
+            self._renewals.look_again(lease, min(ends_ns, lease.renew_again_at_ns()))
+            deadline_ns = min(ends_ns, deadline_ns)
+        self._reply.done(Extended(lease.token, lease.fence, deadline_ns, lease.holder.bound))
+
+    def refused(self, refusal: Refusal) -> None:
+        self._reply.refused(refusal)
 
 
 def _is_held(lease: Lease, now_ns: int) -> bool:

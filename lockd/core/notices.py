@@ -1,5 +1,5 @@
 """What a master says unasked, on the link that an agent has to it: that somebody waits for what it holds,
-that its turn has come, or that a tenure was taken away by force.
+that its turn has come, or that a tenure was taken away or given back through another agent.
 
 A notice may be lost, late, said twice or wrong. No safety rests on any: what one brings about is a try, a
 proof or a return that might have come a moment later by itself.
@@ -19,6 +19,8 @@ class Kind(Enum):
     """Another host waits for the tenure of that nonce."""
     GONE = b"gone"
     """The tenure of that nonce was taken away here by force."""
+    RELEASED = b"released"
+    """The lease of that nonce was given back here through another agent, by its value."""
     TURN = b"turn"
     """It is the turn of that agent, now or once `wait_ms` are over."""
     HELD = b"held"

@@ -55,6 +55,7 @@ class Queue:
 
     __slots__ = (
         "_impatient",
+        "abandoned_by",
         "asked",
         "attempt",
         "kept",
@@ -92,6 +93,8 @@ class Queue:
         self.attempt: Attempt | None = None
         self.tried_for: Holder | None = None
         """Whose attempt it is."""
+        self.abandoned_by: Holder | None = None
+        """Whose app has gone, though it is tried for him all the same (core/plain_values.py)."""
         self.rest: Timer | None = None
         self.rest_until_ns = 0
         self.place: Place | None = None

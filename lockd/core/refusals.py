@@ -37,6 +37,10 @@ UNPROVEN = Refusal(
     ErrorWord.NOQUORUM, "the agent before this one held it, and that is not proven yet: ask again"
 )
 UNREAD = "its agent ended before the reply of its LOCK was known to be read, and nobody has named it since"
+HELD_OUT = Refusal(
+    ErrorWord.EXPIRED, "it was held for max_hold, or is a session lock: its own agent extends it"
+)
+"""To whoever asks through another agent. It is held all the same."""
 NOT_HELD = Refusal(ErrorWord.NOTHELD, "no such lease: it ended, or the token is another's")
 
 

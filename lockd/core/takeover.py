@@ -14,6 +14,7 @@ from enum import StrEnum
 from lockd.core.journal import Ending, Held, Replayed
 from lockd.core.leases import Holder, Inherited, Lease, Standing, Tenure
 from lockd.core.locks import Locks
+from lockd.core.plain_values import is_plain
 from lockd.core.values import Bound
 
 
@@ -97,7 +98,7 @@ def take_over(
     for held in sorted(true, key=lambda held: held.now.deadline_ns):
         fate = fate_of(held, seen(held, started_of), now_ns)
         counts[fate] += 1
-        if fate is Taken.FREED and held.lock_delay_ms == 0:
+        if fate is Taken.FREED and held.lock_delay_ms == 0 and held.now.let_go_ns is None:
             locks.release_again(Ending(held.resource, (held.nonce, *held.before), held.now.until_ns), now_ns)
         else:
             _adopt(locks, held, fate, holder_of(held), now_ns)
@@ -105,8 +106,9 @@ def take_over(
 
 
 def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -> None:
-    """One whose process is dead is to be proven too, for as long as its lock_delay keeps others out. One that
-    is over ends at once, as it would have with its agent: with a word to its holder."""
+    """One whose process is dead is to be proven too, for as long as its lock_delay keeps others out, or the
+    TTL that its app has given it. One that is over ends at once, as it would have with its agent: with a word
+    to its holder."""
     goes_on = fate not in (Taken.LEFT, Taken.OVER)
     if not goes_on:
         grant = locks.proof_before(holder, held.nonce, held.now.t1_ns, held.now.proven)
@@ -121,6 +123,11 @@ def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -
     # Who is dead was told or not: its lock_delay is kept.
     lease.told = held.now.told or fate is Taken.FREED
     lease.outlived = held.now.outlived
+    if not goes_on and is_plain(held.token):
+        # It may be another's under that nonce by now: what could not be proven is not released (rule 13).
+        lease.let_go_ns = None
+    # While its process lives nothing else than its app lets it go. Else that is a lock_delay, which runs.
+    lease.ends_early = lease.let_go_ns is not None and fate is Taken.GOES_ON
     if not locks.adopt(lease, now_ns):
         if not locks.knows(held.resource, held.token):
             holder.lost(lease, "another lease of it is held on this host")

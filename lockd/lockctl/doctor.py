@@ -17,6 +17,7 @@ from enum import IntEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import unquote
 
 from lockd import __version__
 from lockd.clock import boottime_ns
@@ -34,6 +35,8 @@ CLOCK_OFF_US = 50_000
 # A grant is answered at the quorum: the other masters follow at once.
 SETTLED_MS = 1000
 CANARY_TTL_MS = 5000
+# A script that was refused longer ago is listed without a warning.
+RECENT_MINUTES = 60
 # Behind one of these the kernel shows the agent one process for all apps. It has 15 bytes for a name:
 # systemd-socket-proxyd is not there in full.
 _PROXIES = (
@@ -146,6 +149,7 @@ class LeaseRow(_FromRow):
     held_ms: int
     masters: int
     of: int
+    via: str = "lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +250,7 @@ def examine(ask: Ask, socket_path: str, config_path: str | None = None) -> list[
         *check_boottime(canary.grants),
         *check_leases(held),
         *check_owners(connected),
+        *check_dropin(agent, held),
     ]
 
 
@@ -579,6 +584,42 @@ def check_owners(connected: Connected) -> list[Finding]:
         found.append(Finding("owners", Severity.WARNING, what, then))
     what = f"{len(connected.names)} processes are connected or hold locks, and are seen as what they are"
     return found or [Finding("owners", Severity.OK, what)]
+
+
+def check_dropin(agent: AgentAnswer, held: Sequence[LeaseRow]) -> list[Finding]:
+    """Who locks with Redis's own commands, and which of their scripts were refused? Nobody: no finding."""
+    libraries = sorted(_behind("library_", agent.info))
+    found = [
+        _refused_script(digest, script) for digest, script in _behind("refused_script_", agent.info).items()
+    ]
+    if libraries:
+        plain = [lease for lease in held if lease.via != "lock"]
+        more = f" and {len(plain) - 5} more" if len(plain) > 5 else ""
+        named = f" ({', '.join(lease.resource for lease in plain[:5])}{more})" if plain else ""
+        what = f"Redis's own commands are used by {', '.join(libraries)}: {len(plain)} leases now{named}"
+        found.append(Finding("drop-in", Severity.OK, what))
+    return found
+
+
+def _refused_script(digest: str, script: Mapping[str, Any]) -> Finding:
+    """One that came long ago may be mended by now."""
+    minutes, why = int(script["seconds_ago"]) // 60, unquote(str(script["why"]))
+    what = (
+        f"script {digest[:12]} of {script['library']} is not recognised: {why} "
+        f"({script['count']} times, last {minutes} minutes ago)"
+    )
+    if minutes >= RECENT_MINUTES:
+        return Finding("drop-in", Severity.OK, what)
+    then = (
+        "run `lockctl script` on it; see docs/scripts.md. The agent's log has its normal form "
+        "(script_not_recognised)"
+    )
+    return Finding("drop-in", Severity.WARNING, what, then)
+
+
+def _behind(prefix: str, info: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of INFO whose names begin so, by the rest of the name."""
+    return {key.removeprefix(prefix): value for key, value in info.items() if key.startswith(prefix)}
 
 
 def check_leases(held: Sequence[LeaseRow]) -> list[Finding]:

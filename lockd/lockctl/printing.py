@@ -45,6 +45,12 @@ def pid(lease: Row) -> str:
     return "kept" if lease["kept"] else str(lease["pid"])
 
 
+def via(lease: Row) -> str:
+    """What it was asked for with: LOCK, or Redis's own commands or a script, and the library that sent it."""
+    way, library = str(lease.get("via", "lock")), lease.get("library")
+    return f"{way}, {library}" if library else way
+
+
 def copies(lease: Row) -> str:
     """On how many masters a lease is."""
     text = f"{lease['masters']} of {lease['of']}"

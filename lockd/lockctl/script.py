@@ -19,10 +19,11 @@ from lockd.text import printable
 @click.argument("file", type=click.File("rb"))
 @json_option
 def script(file: BinaryIO, as_json: bool) -> int:
-    """What a Lua script is taken for. FILE may be -.
+    """What a Lua script is taken for. FILE may be -, for the input.
 
-    Scripts are recognised, never run: as one of a few operations on a lock, or not at all. Of one that isn't
-    this says why, its normal form, and which operations there are; the exit status is 1. No agent is asked.
+    Scripts are recognised as one of a few operations on a lock, or refused. They are never run. For one that
+    is refused, this says why, its normal form, and which operations there are; the exit status is 1. No agent
+    is asked.
     """
     taken = recognise(file.read(MOST_BYTES + 1))
     if isinstance(taken, Recognised):

@@ -19,6 +19,7 @@ from lockd.lockctl.printing import (
     print_holder,
     print_json,
     print_table,
+    via,
 )
 from lockd.text import format_ms, printable
 
@@ -52,6 +53,7 @@ _LOCAL_COLUMNS: tuple[Column, ...] = (
     ("FENCE", lambda row: row["fence"]),
     *_TIME_COLUMNS,
     ("BOUND TO", lambda row: row["bound"] or "-"),
+    ("VIA", via),
     ("WAITING", lambda row: row["waiters"]),
 )
 _MASTER_COLUMNS: tuple[Column, ...] = (

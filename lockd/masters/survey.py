@@ -11,14 +11,17 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from lockd.clock import boottime_ns
 from lockd.core.ballots.release import How
+from lockd.core.plain_values import value_of
 from lockd.masters import scripts
 from lockd.masters.failures import MasterError
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
+
+R = TypeVar("R")
 
 LEASES_MOST = 10_000
 """So many leases are listed at most."""
@@ -30,11 +33,17 @@ _LEAST_REST_S = 0.001
 _STRAGGLERS_SHARE = 0.5
 _STRAGGLERS_LEAST_S = 0.5
 _LONGEST_S = 60.0
+_CLUSTER_ID = "cluster_id"
+"""Of a master's identity: it stays when another member is admitted."""
+_ALIKE_MS = 100
+"""By so much copies of a lease differ that were made and extended together."""
 _KEYS_MOST = 100 * scripts.PAGE_COUNT
 
 # What acquire.lua writes; numbers that fit in 64 bits.
 _LEASE = re.compile(
-    rb"([0-9a-f]{32}) ([0-9]{1,18}) ([0-9]{1,18}) ([^ ]{1,64}) ([0-9]{1,10}) ([0-9]{1,10})(?: |\Z)"
+    rb"([0-9a-f]{32}) ([0-9]{1,18}) ([0-9]{1,18}) ([^ ]{1,64}) ([0-9]{1,10}) ([0-9]{1,10})"
+    rb"(?:\Z| (?:p[0-9]{1,18}(?: =|\Z)|=|))(.*)",
+    re.DOTALL,
 )
 _CURSOR = re.compile(rb"[0-9]{1,20}\Z")
 
@@ -46,7 +55,7 @@ class NoPage(MasterError):
 @dataclass(frozen=True, slots=True)
 class Copy:
     """One master's copy of a tenure. pid, uid: who had it first; where it is `detached`, nobody comes after
-    him."""
+    him. value: that its app chose, where others may see it (core/plain_values.py)."""
 
     master: int
     nonce: bytes
@@ -56,11 +65,12 @@ class Copy:
     ttl_ms: int
     held_ms: int
     detached: bool
+    value: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The copies of one resource's leases, and how many masters answered."""
+    """The copies of one resource's leases, and which masters answered, as bits."""
 
     answered: int
     copies: list[Copy]
@@ -86,14 +96,64 @@ Through = Callable[[Iterable[object]], Awaitable[None]]
 
 async def copies_of(fleet: Fleet, resource: bytes) -> Found:
     """What each master that can be reached shows for `resource`."""
-    key = scripts.LEASE_PREFIX + resource
+    return await _copies_of(fleet, resource, lambda _found: False)
 
-    async def one(link: Link) -> Copy | None:
-        lease, ttl_ms = await asyncio.gather(link.call("GET", key), link.call("PTTL", key))
-        return _copy(fleet, link, lease, ttl_ms)
 
-    answers = await _of_all(fleet, one)
-    return Found(len(answers), [copy for copy in answers if copy is not None])
+async def enough_copies_of(fleet: Fleet, resource: bytes) -> Found:
+    """As much of that as says whether it is held, and for how long: a slow master costs nothing (rule 5)."""
+    return await _copies_of(fleet, resource, lambda found: _is_enough(fleet, found))
+
+
+async def _copies_of(fleet: Fleet, resource: bytes, is_enough: Callable[[Found], bool]) -> Found:
+    found = Found(0, [])
+    left = {
+        asyncio.ensure_future(_in_time(fleet, link, lambda link: _copy_on(fleet, link, resource)))
+        for link in fleet.links
+        if link.introduced
+    }
+    try:
+        while left and not is_enough(found):
+            done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            answers = await asyncio.gather(*done, return_exceptions=True)
+            _raise_our_own(answers)
+            told = [answer for answer in answers if not isinstance(answer, BaseException)]
+            shown = [copy for _, copy in told if copy is not None]
+            found = Found(found.answered | sum(bit for bit, _ in told), [*found.copies, *shown])
+    finally:
+        for task in left:
+            task.cancel()
+    return found
+
+
+async def _copy_on(fleet: Fleet, link: Link, resource: bytes) -> tuple[int, Copy | None]:
+    """Raises MasterError, too, where it is not the member that it was at the last look: one that was
+    wiped has forgotten what is held. That is asked last, so that it is so of what it showed."""
+    key, known = scripts.LEASE_PREFIX + resource, link.identity
+    lease, ttl_ms, cluster_id = await asyncio.gather(
+        link.call("GET", key),
+        link.call("PTTL", key),
+        link.call("HGET", scripts.IDENTITY_KEY, _CLUSTER_ID),
+    )
+    if known is not None and known.cluster_id and cluster_id != known.cluster_id.encode():
+        raise MasterError("it is not the member that it was")
+    return 1 << link.index, _copy(fleet, link, lease, ttl_ms)
+
+
+def _is_enough(fleet: Fleet, found: Found) -> bool:
+    """No answer that is still to come makes another lease out of it. Where copies differ in what they have
+    left, one has missed an extension: the others say how long it lasts."""
+    quorum, best = fleet.config.quorum, strongest(found.copies)
+    if against(fleet, found, best).bit_count() >= quorum:
+        return True
+    lasts_ms = sorted((copy.ttl_ms for copy in best or ()), reverse=True)[:quorum]
+    return len(lasts_ms) == quorum and lasts_ms[0] - lasts_ms[-1] <= _ALIKE_MS
+
+
+def against(fleet: Fleet, found: Found, best: list[Copy] | None) -> int:
+    """The masters with a vote that show something else than the strongest, or nothing. One that was wiped, or
+    whose clock has jumped, has no vote, and has forgotten what is held."""
+    shown = sum(1 << copy.master for copy in best or ())
+    return found.answered & ~shown & fleet.voting()
 
 
 async def all_copies(fleet: Fleet, wanted: Wanted, through: Through) -> Listing:
@@ -194,23 +254,25 @@ def _copy(fleet: Fleet, link: Link, lease: Any, ttl_ms: Any) -> Copy | None:
     found = _LEASE.match(lease) if lease is not None else None
     if found is None or not 0 <= ttl_ms < 1 << 53:
         return None
-    nonce, granted_us, max_hold_ms, host, pid, uid = found.groups()
+    nonce, granted_us, max_hold_ms, host, pid, uid, token = found.groups()
     master_us = (boottime_ns() + fleet.clocks.watches[link.index].offset_ns) // 1000
     held_ms = max(0, (master_us - int(granted_us)) // 1000)
-    return Copy(link.index, nonce, host, int(pid), int(uid), ttl_ms, held_ms, max_hold_ms != b"0")
+    is_detached, value = max_hold_ms != b"0", value_of(token)
+    return Copy(link.index, nonce, host, int(pid), int(uid), ttl_ms, held_ms, is_detached, value)
 
 
 async def _of_all(fleet: Fleet, ask: Callable[[Link], Any]) -> list[Any]:
     """What the masters answer that can be reached and do so in time."""
 
-    async def one(link: Link) -> Any:
-        async with asyncio.timeout(fleet.config.timeouts.master_ms / 1000):
-            return await ask(link)
-
-    asked = [one(link) for link in fleet.links if link.introduced]
+    asked = [_in_time(fleet, link, ask) for link in fleet.links if link.introduced]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     _raise_our_own(answers)
     return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+
+async def _in_time(fleet: Fleet, link: Link, ask: Callable[[Link], Awaitable[R]]) -> R:
+    async with asyncio.timeout(fleet.config.timeouts.master_ms / 1000):
+        return await ask(link)
 
 
 def _raise_our_own(answers: Iterable[Any]) -> None:

@@ -44,8 +44,8 @@ class AgentMetrics(Measured):
         by="outcome",
     )
     limit_refusals = counted(
-        "What was refused because of a limit, by its name in the configuration.",
-        partial(Tally, Limits.model_fields),
+        "What was refused because of a limit, by its name in the configuration; scripts: new ones of apps.",
+        partial(Tally, (*Limits.model_fields, "scripts")),
         by="limit",
     )
     fence_rounds = counted("Second rounds, to agree on a fence.", int)

@@ -28,13 +28,16 @@ LEASE_REFUSAL_CODES = ErrorWord.answering(Of.LEASE)
 UNMEANT_LOSSES = (Loss.NOT_RENEWED, Loss.GONE, Loss.CLOCKS)
 """Losses that are somebody's trouble: those by force, for max_hold or for a limit that an app ran into were
 meant."""
-RELEASE_REASONS = ("released", "expired", "app gone", "forced")
+RELEASE_REASONS = ("released", "released elsewhere", "expired", "app gone", "forced")
 
 GRANTED, CONTENDED, UNAVAILABLE, REJECTED = OUTCOMES = ("granted", "contended", "unavailable", "rejected")
 """How a LOCK ends. Contention is no outage, and an outage no contention; rejected is what the asker did
 wrong, or a limit that was hit."""
 _OUTCOME_OF_KIND = {Kind.CONTENDED: CONTENDED, Kind.UNAVAILABLE: UNAVAILABLE}
 _OUTCOME_OF = {word: _OUTCOME_OF_KIND.get(word.kind, REJECTED) for word in ErrorWord}
+
+VIAS = ("lock", "set", "script")
+"""What locks are asked for by: LOCK, Redis's own commands, scripts that are recognised."""
 
 _HOLD_S = (
     0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0,
@@ -74,6 +77,11 @@ class ClassCounts(Measured):
     def grants(self) -> int:
         return sum(self.granted_wait.counts)
 
+    asked = counted(
+        "Locks that apps asked for, by what: LOCK, or as of one Redis by its own commands (set) or a script.",
+        partial(Tally, VIAS),
+        by="via",
+    )
     refusals = counted(
         "LOCKs that were refused, by the first word of the error.",
         partial(Tally, REFUSAL_CODES),
@@ -182,6 +190,10 @@ class LeaseMetrics:
     def labels(self) -> tuple[str, ...]:
         """Every class that is counted for."""
         return tuple(self._of)
+
+    def asked(self, label: str, via: str) -> None:
+        """An app has asked for a lock of this class; via: one of VIAS."""
+        self._of[label].asked[via] += 1
 
     def granted(self, lease: Lease, waited_ns: int) -> None:
         counts = self._of[lease.holder.label]

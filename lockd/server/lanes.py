@@ -8,6 +8,9 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from time import perf_counter_ns
+from typing import TypeVar
+
+T = TypeVar("T")
 
 BITE_NS = 1_000_000
 """How long a lane works at a time, and then for one step more at most."""
@@ -17,10 +20,11 @@ LaneWork = Callable[[int], bool]
 
 
 class Lane:
-    """`rests`: how many times as long as it works the lane rests."""
+    """`rests`: how many times as long as it works the lane rests. `bite_ns`: of 0, one job at a time."""
 
-    def __init__(self, rests: int) -> None:
+    def __init__(self, rests: int, bite_ns: int = BITE_NS) -> None:
         self._rests = rests
+        self._bite_ns = bite_ns
         self._users: OrderedDict[int, deque[LaneWork]] = OrderedDict()
         self._free_ns = 0
         self._scheduled = False
@@ -63,6 +67,21 @@ class Lane:
         await self.through(uid, map(made.append, (make() for _ in range(1))))
         return made[0]
 
+    async def alone(self, uid: int, make: Callable[[], T]) -> T:
+        """What can't be done in steps: in its user's turn. Raises what it raises."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def work(_until_ns: int) -> bool:
+            if not done.done():
+                try:
+                    done.set_result(make())
+                except Exception as failure:
+                    done.set_exception(failure)
+            return False
+
+        self.add(uid, work)
+        return await done
+
     def _schedule(self) -> None:
         """The loop's timers know milliseconds only: rests that are shorter add up until they are one."""
         self._scheduled = True
@@ -71,9 +90,11 @@ class Lane:
 
     def _bite(self) -> None:
         began_ns = perf_counter_ns()
+        until_ns = began_ns + self._bite_ns
         try:
-            while self._users and perf_counter_ns() < began_ns + BITE_NS:
-                self._work_for_one(began_ns + BITE_NS)
+            self._work_for_one(until_ns)
+            while self._users and perf_counter_ns() < until_ns:
+                self._work_for_one(until_ns)
         finally:
             took_ns = perf_counter_ns() - began_ns
             self._free_ns = max(self._free_ns, began_ns) + (1 + self._rests) * took_ns

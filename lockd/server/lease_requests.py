@@ -9,6 +9,7 @@ from lockd.core.flow import Place, WireReply
 from lockd.core.leases import Lease, Standing
 from lockd.core.validity import NS_PER_MS, left_ms
 from lockd.core.values import Bound, Extended, Refusal
+from lockd.metrics.leases import LeaseMetrics
 from lockd.server.heirs import Heir
 from lockd.server.losses import LeaseName
 from lockd.server.resp import replies
@@ -173,7 +174,7 @@ class LockRequest(Place):
         self.session.shared.losses.happened(self.session, lease, reason)
 
     def _log(self, event: str, **more: object) -> None:
-        _log(self.session, event, self.resource, **more)
+        log_event(self.session, event, self.resource, **more)
 
     def ended(self, lease: Lease) -> None:
         if self.session.shared.log.debug_on:
@@ -183,6 +184,24 @@ class LockRequest(Place):
         if ties.process is not None and ties.process.idle:
             shared.processes.forget(ties.process)
         shared.quotas.holds_no_more(self._usage)
+
+
+_SPARE = "connections: all are in use, and this one is for what operators ask"
+
+
+def refused_for_limits(session: Session, label: str, locks: int, metrics: LeaseMetrics) -> Refusal | None:
+    """Why nothing is tried for it, if a limit is in the way; counted, and logged."""
+    no_room = session.is_spare and not session.finds_room()
+    limit = _SPARE if no_room else session.shared.quotas.refuse_lock(session.usage, locks)
+    if limit is None:
+        return None
+    session.shared.incidents.limit_hit(limit, session.peer)
+    refusal = Refusal(ErrorWord.LIMIT, limit)
+    metrics.refused(label, refusal, 0)
+    if no_room:
+        # An app of root's: its pool would have this connection for the next LOCK, too.
+        session.end()
+    return refusal
 
 
 def asked_again(lease: Lease, session: Session, *, notify: bool) -> None:
@@ -204,11 +223,11 @@ def tell_refused(session: Session, place: Place, resource: bytes, refusal: Refus
         peer = session.peer
         session.shared.log.warning("refused", resource=resource, why=str(refusal), pid=peer.pid, uid=peer.uid)
     elif session.shared.log.debug_on:
-        _log(session, "refused", resource, why=str(refusal))
+        log_event(session, "refused", resource, why=str(refusal))
     session.answer(place, replies.error(str(refusal)))
 
 
-def _log(session: Session, event: str, resource: bytes, **more: object) -> None:
+def log_event(session: Session, event: str, resource: bytes, **more: object) -> None:
     """Lease events with who and what: at debug, since a busy host has thousands a second."""
     peer = session.peer
     session.shared.log.debug(event, resource=resource, pid=peer.pid, uid=peer.uid, **more)
@@ -220,10 +239,9 @@ class UnlockOrExtend(LeaseCommand):
     __slots__ = ("_command", "_resource", "_session")
 
     def __init__(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
-        super().__init__()
+        super().__init__(gives_back=command == "unlock")
         self.lease = (resource, token)
         self.ahead = False
-        self.gives_back = command == "unlock"
         self._session = session
         self._command = command
         self._resource = resource

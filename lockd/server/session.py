@@ -37,17 +37,34 @@ READINGS_MOST = 64
 # The kernel doubles it, and keeps so much for each connection on our account. Its own default is 200 KB.
 _SOCKET_BYTES = 16_384
 
+MULTI_BYTES = 32_768
+"""So much may wait for an EXEC. It is kept for a connection besides all that is counted for it."""
+
 _DEAF = requests.RequestParser(1)
 
 
 class LeaseCommand(Place):
-    """Of a lease, which it names by resource and token. ahead: it was begun before it was its turn.
-    gives_back: it is an UNLOCK."""
+    """Of a lease, which it names by resource and token. ahead: it was begun before it was its turn."""
 
-    __slots__ = ("ahead", "gives_back", "lease")
+    __slots__ = ("ahead", "lease")
     ahead: bool
-    gives_back: bool
     lease: LeaseName
+
+
+class Multi:
+    """The commands that came since MULTI. is_broken: one of them could not be taken, so none is run."""
+
+    __slots__ = ("_bytes", "is_broken", "queued")
+
+    def __init__(self) -> None:
+        self.queued: list[list[bytes]] = []
+        self.is_broken = False
+        self._bytes = 0
+
+    def has_room(self, words: list[bytes]) -> bool:
+        """If so, it is taken."""
+        self._bytes += sum(map(len, words))
+        return self._bytes <= MULTI_BYTES
 
 
 class Waiting(Protocol):
@@ -64,6 +81,9 @@ class Runner(Protocol):
     brings_no_loss: frozenset[bytes]
 
     def run(self, session: "Session", words: list[bytes]) -> bytes | None: ...
+
+    def give_back(self, session: "Session", words: list[bytes]) -> None:
+        """Of one whose app has closed: run it, if all that it does is to give something back."""
 
     def waits_for_all_before(self, words: list[bytes]) -> bool: ...
 
@@ -87,7 +107,9 @@ class Session:
         self.owner = b""
         self._named: dict[LeaseName, int] = {}
         self.notifies = False
-        self.in_multi = False
+        self.library = b""
+        self.last_taken: Lease | None = None
+        self.multi: Multi | None = None
         self.is_spare = False
         self._untold: dict[LeaseName, LostLease] = {}
         self._parser = requests.RequestParser(limits.request_bytes)
@@ -161,11 +183,11 @@ class Session:
         # told.
         unread, self._parser = self._parser, _DEAF
         self.flow.close()
-        waited = [one for one in self.flow.not_begun if isinstance(one, LeaseCommand) and one.gives_back]
+        waited = [one for one in self.flow.not_begun if one.gives_back]
         if waited:
-            shared.endings.add(self.peer.uid, partial(self._begin_unlocks, waited))
-        if unread.pending_bytes and not self.in_multi:
-            shared.endings.add(self.peer.uid, partial(self._run_unlocks, unread))
+            shared.endings.add(self.peer.uid, partial(self._begin_givings_back, waited))
+        if unread.pending_bytes and self.multi is None:
+            shared.endings.add(self.peer.uid, partial(self._give_back, unread))
         shared.quotas.disconnected(self.peer.uid)
 
     def _end_leases(self, delivery: Delivery) -> None:
@@ -179,7 +201,7 @@ class Session:
         if process is not None and process.idle:
             shared.processes.forget(process)
 
-    def _begin_unlocks(self, waited: list[LeaseCommand], until_ns: int) -> bool:
+    def _begin_givings_back(self, waited: list[Place], until_ns: int) -> bool:
         """Of those whose turn it was not when its app closed. As below."""
         while waited:
             place = waited.pop(0)
@@ -189,13 +211,12 @@ class Session:
                 break
         return bool(waited)
 
-    def _run_unlocks(self, sent: requests.RequestParser, until_ns: int) -> bool:
-        """Of what its app had sent before it closed: it need not wait for the answer, and what it has given
-        back is no process's any more. A lane's job."""
+    def _give_back(self, sent: requests.RequestParser, until_ns: int) -> bool:
+        """What its app had sent before it closed: it need not wait for the answer, and what it has given back
+        is no process's any more. A lane's job."""
         try:
             while (words := sent.next()) is not None:
-                if words[0].upper() == b"UNLOCK":
-                    self._commands.run(self, words)
+                self._commands.give_back(self, words)
                 if perf_counter_ns() >= until_ns:
                     return True
         except (requests.RequestTooLarge, requests.ProtocolError):
@@ -439,7 +460,10 @@ class Session:
         return self._commands.waits_for_all_before(request)
 
     def run(self, request: list[bytes]) -> bytes | None:
-        return self._report_loss(request) or self._commands.run(self, request)
+        lost = self._report_loss(request)
+        if lost is not None and self.multi is not None:
+            self.multi.is_broken = True
+        return lost or self._commands.run(self, request)
 
     def quit(self) -> bytes:
         self.end()
@@ -511,10 +535,15 @@ class Session:
         self.shared.quotas.waits_no_more(self.usage, locks)
 
     def later(
-        self, work: Callable[[Place], Coroutine[Any, Any, bytes | None]], *, finish: bool = False
+        self,
+        work: Callable[[Place], Coroutine[Any, Any, bytes | None]],
+        *,
+        finish: bool = False,
+        in_turn: bool = False,
     ) -> None:
         """Answer with what `work` comes to: None, if it answered at its place itself. finish: it changes
-        something, and so is begun in its turn, and goes on also when the client goes."""
+        something, and so is begun in its turn, and goes on also when the client goes. in_turn: the first of
+        both alone."""
 
         def begin(place: Place) -> None:
             task = asyncio.get_running_loop().create_task(self._finish(place, work))
@@ -525,7 +554,7 @@ class Session:
                 task.add_done_callback(self._has_read)
                 self.usage.readings += 1
 
-        if finish or self.usage.readings >= READINGS_MOST:
+        if finish or in_turn or self.usage.readings >= READINGS_MOST:
             self.in_turn(begin)
         else:
             place = Place()

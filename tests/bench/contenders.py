@@ -183,9 +183,13 @@ class Pottery:
 
 class RedisPyLock:
     def __init__(self, addresses: Addresses, wait_s: float) -> None:
-        self._redis = redis.Redis(LOOPBACK, addresses.ports[0])
+        self._redis = self._connected(addresses)
         self._wait_s = wait_s
         self._locks: dict[str, Lock] = {}
+
+    @staticmethod
+    def _connected(addresses: Addresses) -> redis.Redis:
+        return redis.Redis(LOOPBACK, addresses.ports[0])
 
     def acquire(self, resource: str) -> Any:
         lock = self._locks.get(resource)
@@ -197,6 +201,14 @@ class RedisPyLock:
 
     def release(self, held: Any) -> None:
         held.release()
+
+
+class DropIn(RedisPyLock):
+    """The same, with the agent's socket as its address."""
+
+    @staticmethod
+    def _connected(addresses: Addresses) -> redis.Redis:
+        return redis.Redis(unix_socket_path=addresses.socket)
 
 
 class Etcd:
@@ -298,6 +310,7 @@ def packed(*words: bytes | str | int) -> bytes:
 
 
 CLIENT, RAW = "lockd (lockd.Client)", "lockd (raw socket)"
+DROP_IN = "lockd (redis-py Lock)"
 REDLOCK_PY, POTTERY, REDIS_PY = "redlock-py", "pottery Redlock", "redis-py Lock (1 master)"
 ETCD_3, ZOOKEEPER_3 = "etcd (3 members, etcd3)", "ZooKeeper (3 members, kazoo)"
 PLAIN_SET, RAW_SET = "plain SET (redis-py)", "plain SET (raw socket)"
@@ -306,6 +319,7 @@ RELAY, RAW_RELAY = "bare relay (lockd.Client)", "bare relay (raw socket)"
 CONTENDERS: dict[str, Make] = {
     CLIENT: LockdClient,
     RAW: LockdRaw,
+    DROP_IN: DropIn,
     REDLOCK_PY: RedlockPy,
     POTTERY: Pottery,
     REDIS_PY: RedisPyLock,

@@ -8,7 +8,17 @@ from statistics import median
 from typing import Any
 
 from tests.bench.charts import Line, chart
-from tests.bench.contenders import CLIENT, PLAIN_SET, POTTERY, RAW, RAW_RELAY, REDIS_PY, REDLOCK_PY, RELAY
+from tests.bench.contenders import (
+    CLIENT,
+    DROP_IN,
+    PLAIN_SET,
+    POTTERY,
+    RAW,
+    RAW_RELAY,
+    REDIS_PY,
+    REDLOCK_PY,
+    RELAY,
+)
 from tests.bench.driver import Load, Tally
 from tests.bench.scenarios import CHART_CLIENTS, FIVE_HOSTS, LONE
 from tests.bench.special import FAULTS, WHOLE, Held, Memory, Recalls
@@ -18,7 +28,7 @@ GRANTS_BEFORE_TENURES = 848.0
 CPU_BEFORE_TENURES = {"16-new": 0.37, "64-new": 0.24}
 """CPU of client, agent and masters per pair, then, as a part of redlock-py's in the same run."""
 
-_WITH_AGENT = (CLIENT, RAW, RELAY, RAW_RELAY)
+_WITH_AGENT = (CLIENT, RAW, DROP_IN, RELAY, RAW_RELAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +209,7 @@ def goals_of(
     recalls: Recalls | None = None,
 ) -> list[Goal]:
     return [
-        *_goals_new(rows), *_goals_kept(rows), *_goals_of_recalls(recalls),
+        *_goals_new(rows), *_goals_drop_in(rows), *_goals_kept(rows), *_goals_of_recalls(recalls),
         *_goals_contended(rows), *_goals_of_hosts(rows), *_goals_at_faults(rows),
         *_goals_of_scale(held, memory),
     ]  # fmt: skip
@@ -214,6 +224,17 @@ def _goals_new(rows: Rows) -> Iterator[Goal]:
         then = CPU_BEFORE_TENURES[name]
         got, bare = (None if ratio is None else ratio / then for ratio in (cpu.got, cpu.bare))
         yield Goal(f"{name}: the same, now / before tenures", got, 0.8, False, bare=bare)
+
+
+def _goals_drop_in(rows: Rows) -> Iterator[Goal]:
+    """Lock code that exists costs its app little more than on one Redis, and the agent no more than LOCK."""
+    for name in ("1-free", "16-free", "16-new"):
+        for other, figure, whose, most in (
+            (REDIS_PY, "client_us", "client", 1.5),
+            (RAW, "agent_us", "agent", 1.0),
+        ):
+            got = _ratio(rows, figure, (name, DROP_IN), (name, other))
+            yield Goal(f"{name}: {DROP_IN} / {other}, CPU of the {whose} per pair", got, most, False)
 
 
 def _goals_kept(rows: Rows) -> Iterator[Goal]:

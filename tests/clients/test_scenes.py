@@ -121,8 +121,13 @@ def test_what_comes_after_a_time_out_is_nobody_s(
     assert client.ask("UNLOCK", resource, lease["token"]) == ["1"]
 
 
-def test_a_transaction_is_refused_and_a_plain_pipeline_works(program: Program, resource: str) -> None:
+def test_a_transaction_takes_redis_own_lock_commands_alone_and_a_plain_pipeline_all(
+    program: Program, resource: str, wire: Wire
+) -> None:
     client = program.client()
+    client.transact("SET", resource, "value", "NX", "PX", 5_000)
+    assert wire.ask("GET", resource) == b"value"
+    assert client.ask("DELEX", resource, "IFEQ", "value") == ["1"]
     with pytest.raises(Refused):
         client.transact("LOCK", resource, 5_000)
     before, *lease, after = client.pipe("LOCK", resource, 5_000)

@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,15 @@ from tests.harness.processes import memory_kib
 from tests.harness.waiting import eventually
 from tests.harness.wire import PATIENCE_S, Bystander, Wire, as_map, request
 
-ERRORS = frozenset(map(str, ErrorWord)) | {"NOPROTO"}
+ERRORS = frozenset(map(str, ErrorWord)) | {"NOPROTO", "NOSCRIPT", "EXECABORT"}
 LEASE_KEYS = {b"token", b"fence", b"validity_ms", b"deadline_ns", b"bound"}
 CONNECTIONS = 6
 UNANSWERED_MOST = 40
 BURSTS = (*range(1, 13),) * 10 + (64, 65, 2_500)
 """Requests at a time: the last is more than the agent reads ahead."""
+_MANY = 1_000
+"""In so many none waits and none is the last: each of Redis's own commands takes its turn, behind all before
+it, and what is sent behind a QUIT is not waited for."""
 MEMORY_MOST_KIB = 96 * 1024
 MAX_TTL_MS = 2_000
 _NAME = b"fuzz-"
@@ -57,25 +61,27 @@ class Known:
     fences: dict[tuple[bytes, int], bytes] = field(default_factory=dict)
     requests: int = 0
     grants: int = 0
+    plain_grants: int = 0
     broken: int = 0
 
 
-def random_request(known: Known) -> list[bytes]:
-    """A command that is right, or that has one word wrong, missing or too many."""
-    words = _right_request(known)
+def random_request(known: Known, burst: int = 1) -> list[bytes]:
+    """A command that is right, or that has one word wrong, missing or too many; of so many at a time."""
+    words = _right_request(known, burst)
     choose = known.choose
     if choose.random() < 0.15:
         _spoil(words, choose)
     return words or [b""]
 
 
-def _right_request(known: Known) -> list[bytes]:
+def _right_request(known: Known, burst: int) -> list[bytes]:
     choose = known.choose
     resource = choose.choice(RESOURCES)
     owned, token = choose.choice(known.tokens)
     ttl = b"%d" % choose.choice((100, 150, 300, 1_000, MAX_TTL_MS))
+    are_few = burst < _MANY
     makers: list[tuple[int, Callable[[], list[bytes]]]] = [
-        (30, lambda: [b"LOCK", resource, ttl, *_lock_options(choose)]),
+        (30, lambda: [b"LOCK", resource, ttl, *_lock_options(choose, waits=are_few)]),
         (15, lambda: [b"UNLOCK", owned, token]),
         (6, lambda: [b"EXTEND", owned, token, ttl]),
         (30, lambda: [b"ECHO", b"%032x" % choose.getrandbits(128)]),
@@ -84,26 +90,71 @@ def _right_request(known: Known) -> list[bytes]:
         (3, lambda: [b"FORCERELEASE", resource]),
         (2, lambda: [b"FORCERELEASE", owned, b"HOLDER", token[:8]]),
         (10, lambda: choose.choice(_SMALL)[:]),
+        (40, lambda: _as_redis_has_it(resource, ttl, choose)),
+        (2 if are_few else 0, lambda: choose.choice(_WAITING)(resource)),
+        (1 if are_few else 0, lambda: [choose.choice((b"QUIT", b"quit"))]),
     ]
     [make] = choose.choices([maker for _, maker in makers], [weight for weight, _ in makers])
     return make()
 
 
+_VALUES = (b"1", b"locked", b"worker 7", b"", b"\0", b"x" * 512)
+_SCRIPTS = (
+    b"if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end",
+    b"if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) "
+    b"else return 0 end",
+    b"return redis.call('flushall')",
+)
+_WITH_VALUE = (b"SETNX", b"DELIFEQ", b"CAD")
+_OF_KEY = (b"GET", b"EXISTS", b"TTL", b"PTTL", b"PERSIST", b"DEL", b"UNLINK")
+INTEGERS = frozenset((*_WITH_VALUE, *_OF_KEY, b"DELEX", b"CAS", b"EXPIRE", b"PEXPIRE", b"WAIT")) - {b"GET"}
+
+
+def _as_redis_has_it(resource: bytes, ttl: bytes, choose: random.Random) -> list[bytes]:
+    value = choose.choice(_VALUES)
+    px = choose.choice(([], [b"PX", ttl], [b"EX", b"1"]))
+    condition = choose.choice(([b"NX"], [b"NX"], [b"nx", b"GET"], [b"XX"], [b"IFEQ", value], []))
+    script, sha = choose.choice(_SCRIPTS), b"%040x" % choose.getrandbits(160)
+    return choose.choice(
+        (
+            [b"SET", resource, value, *condition, *px],
+            [b"SET", resource, value, *condition, *px],
+            [choose.choice(_WITH_VALUE), resource, value],
+            [choose.choice(_OF_KEY), resource],
+            [choose.choice((b"DEL", b"UNLINK")), *choose.choices(RESOURCES, k=3)],
+            [b"DELEX", resource, b"IFEQ", value],
+            [b"CAS", resource, value, value, *px],
+            [choose.choice((b"EXPIRE", b"PEXPIRE")), resource, ttl[:-3] or b"1"],
+            [b"EVAL", script, b"1", resource, value, ttl],
+            [b"EVAL_RO", script, b"1", resource, value],
+            [b"EVALSHA", choose.choice((sha, sha1(script).hexdigest().encode())), b"1", resource, value, ttl],
+            [b"SCRIPT", *choose.choice(([b"LOAD", script], [b"EXISTS", sha], [b"FLUSH"]))],
+            [choose.choice((b"MULTI", b"EXEC", b"EXEC", b"DISCARD"))],
+        )
+    )
+
+
+_WAITING: tuple[Callable[[bytes], list[bytes]], ...] = (
+    lambda _resource: [b"WAIT", b"3", b"10"],
+    lambda resource: [b"BLPOP", b"lock-signal:" + resource, b"0.01"],
+)
 _SMALL = [
     line.split()
     for line in (
         b"PING", b"PING m", b"INFO", b"INFO agent", b"MASTERS", b"SELECT 0", b"FORM", b"FORM UNUSED",
         b"ADMIT m1", b"HELLO", b"HELLO 2", b"HELLO 3", b"CLIENT ID", b"CLIENT GETNAME", b"CLIENT INFO",
         b"CLIENT SETNAME fuzz", b"CLIENT SETINFO LIB-NAME f", b"COMMAND", b"COMMAND COUNT", b"COMMAND LIST",
-        b"COMMAND DOCS LOCK", b"GET x", b"QUIT", b"quit",
+        b"COMMAND DOCS LOCK", b"GET x",
+        b"SUBSCRIBE x", b"CLIENT TRACKING ON", b"HSET x y z", b"WATCH x", b"UNWATCH",
     )
 ]  # fmt: skip
 
 
-def _lock_options(choose: random.Random) -> list[bytes]:
+def _lock_options(choose: random.Random, *, waits: bool) -> list[bytes]:
     wait = b"%d" % choose.choice((0, 1, 20, 200))
     name = _NAME + b"%d" % choose.randrange(50)
-    options = [[b"WAIT", wait], [b"MAXHOLD", b"5000"], [b"DETACHED"], [b"NOTIFY"], [b"TOKEN", name]]
+    options = [[b"MAXHOLD", b"5000"], [b"DETACHED"], [b"NOTIFY"], [b"TOKEN", name]]
+    options += [[b"WAIT", wait]] if waits else []
     return [word for option in options if choose.random() < 0.3 for word in option]
 
 
@@ -157,6 +208,7 @@ class Talker:
         self.wire = Wire(self._path)
         self._oracle = requests.ExactParser(65_536)
         self._owed: deque[list[bytes]] = deque()
+        self._answered: deque[tuple[list[bytes], Any]] = deque(maxlen=4)
         self._ending = False
         self._sent = bytearray()
         self._since_s = time.monotonic()
@@ -168,7 +220,8 @@ class Talker:
             self.wire.close()
             self._connect()
         elif not self._ending and len(self._owed) < UNANSWERED_MOST:
-            data = b"".join(request(*random_request(self._known)) for _ in range(choose.choice(BURSTS)))
+            burst = choose.choice(BURSTS)
+            data = b"".join(request(*random_request(self._known, burst)) for _ in range(burst))
             if choose.random() < 0.03:
                 data = mutated(data, choose)
             elif choose.random() < 0.02:
@@ -182,11 +235,16 @@ class Talker:
         self._foresee(data)
         cut = self._known.choose.randrange(len(data) + 1)
         try:
-            self.wire.send_raw(data[:cut])
-            self.wire.send_raw(data[cut:])
+            self._send_whole(data[:cut])
+            self._send_whole(data[cut:])
         except (ConnectionResetError, BrokenPipeError):
             if not self._ending:
                 self._fail("the agent closed the connection")
+
+    def _send_whole(self, data: bytes) -> None:
+        """Before anything is read. Thousands of requests take their time: it is enough that it goes on."""
+        while data:
+            data = data[self.wire.socket.send(data) :]
 
     def _foresee(self, data: bytes) -> None:
         """Which requests the agent finds in this; an empty one stands for what isn't RESP."""
@@ -205,13 +263,18 @@ class Talker:
         while (reply := self.wire.reply_that_is_here()) is not None:
             if not self._owed:
                 self._fail(f"a reply to nothing: {reply[0]!r}")
-            self._check(self._owed.popleft(), reply[0])
+            words = self._owed.popleft()
+            self._answered.append((words, reply[0]))
+            self._check(words, reply[0])
             self._since_s = time.monotonic()
         while self.wire.pushes:
             self._check_push(self.wire.pushes.popleft())
         if not is_open:
             if not self._ending or self._owed:
-                self._fail(f"closed with {len(self._owed)} requests unanswered")
+                first = list(self._owed)[:1]
+                self._fail(
+                    f"closed with {len(self._owed)} requests unanswered, of which the first is {first}"
+                )
             self.wire.close()
             self._connect()
 
@@ -233,6 +296,13 @@ class Talker:
             self._check_error(words, str(reply))
             return
         name = words[0].upper()
+        if reply == b"QUEUED":
+            return
+        known.plain_grants += (name == b"SET" and reply == b"OK") or (name == b"SETNX" and reply == 1)
+        if name in INTEGERS and not isinstance(reply, int):
+            self._fail(f"{words} got {reply!r}, which is no number")
+        if name in (b"SET", b"GET") and not isinstance(reply, bytes | None):
+            self._fail(f"{words} got {reply!r}")
         if name == b"ECHO" and reply != words[1]:
             self._fail(f"{words} got {reply!r}: an answer of another command")
         if name == b"PING" and reply != (words[1] if len(words) > 1 else b"PONG"):
@@ -267,6 +337,7 @@ class Talker:
             self._fail(f"a push like no other: {push!r}")
 
     def _fail(self, why: str) -> None:
+        why += f"\nThe last answers: {list(self._answered)}"
         raise BrokenPromiseError(f"{why}\nThe last bytes of this connection: {bytes(self._sent[-2_000:])!r}")
 
 
@@ -281,12 +352,14 @@ def fuzz(path: Path | str, seconds: float, seed: int) -> str:
         kib = memory_kib(pid)
         with Bystander(path) as bystander:
             talk(str(path), known, seconds)
+        _release_without_ttl(watcher)
         grown_kib = memory_kib(pid) - kib
         if grown_kib > MEMORY_MOST_KIB:
             raise BrokenPromiseError(f"the agent has grown by {grown_kib} KiB")
         nothing_is_left(watcher, before)
     return (
-        f"{known.requests} requests, {known.grants} leases, {known.broken} broken streams; "
+        f"{known.requests} requests, {known.grants} leases, {known.plain_grants} SETs, "
+        f"{known.broken} broken streams; "
         f"{bystander.rounds} locks beside them, {bystander.worst_s * 1e3:.0f} ms at worst; "
         f"memory grew by {grown_kib} KiB"
     )
@@ -311,6 +384,12 @@ def _readable(talkers: list[Talker], timeout_s: float) -> list[Talker]:
     by_socket = {talker.wire.fileno(): talker for talker in talkers}
     readable, _, _ = select.select(list(by_socket), [], [], timeout_s)
     return [by_socket[number] for number in readable]
+
+
+def _release_without_ttl(watcher: Wire) -> None:
+    """What was locked so lives with its process, which is this one."""
+    for lease in watcher.ask("LOCKS", "*", "LOCAL"):
+        watcher.ask("DEL", as_map(lease)[b"resource"])
 
 
 def nothing_is_left(watcher: Wire, before: dict[str, str]) -> None:

@@ -46,11 +46,13 @@ from tests.harness.history import (
     Prolonged,
     Read,
     Refused,
+    ReleasedByValue,
     Removed,
     Slewed,
     Stopped,
     TakenBack,
     TakenOver,
+    ToldGone,
     Tried,
     Unlocked,
     WentOn,
@@ -181,6 +183,7 @@ class Reading:
         self.forced_ns: dict[bytes, int] = {}
         for forced in self.all(Forced):
             self.forced_ns.setdefault(forced.token, forced.at_ns)
+        self._taken_by_value()
         self._keepers: dict[bytes, list[tuple[int, str]]] = defaultdict(list)
         for one in (*self.all(Tried), *self.all(TakenOver)):
             self._keepers[one.token].append((one.at_ns, one.host))
@@ -207,6 +210,18 @@ class Reading:
             hold = self.holds.get(let_go.token)
             if hold is not None and hold.let_go_ns is None:
                 hold.let_go_ns = let_go.at_ns
+
+    def _taken_by_value(self) -> None:
+        """From who holds it, by another with the same value: no agent's fault, if it was asked to."""
+        resources = {tried.token: tried.resource for tried in self.all(Tried)}
+        from_ns: dict[tuple[bytes, bytes, str], int] = {}
+        for asked in self.all(ReleasedByValue):
+            from_ns.setdefault((asked.resource, asked.word, asked.host), asked.at_ns)
+        for gone in (event for event in self.all(Removed) if event.word):
+            by = resources.get(gone.token, b""), gone.word, gone.host
+            if from_ns.get(by, NEVER_NS) <= gone.at_ns:
+                known_ns = self.forced_ns.get(gone.token, NEVER_NS)
+                self.forced_ns[gone.token] = min(known_ns, gone.at_ns)
 
     def keeper_of(self, token: bytes, at_ns: int) -> str | None:
         """Which agent looks after that lease then."""
@@ -451,6 +466,17 @@ def live_releases(history: Reading, _: Bounds) -> Iterable[Violation]:
         )
         if counted:
             yield Violation("live releases", event.at_ns, f"{hold} was released on {event.master}")
+
+
+def told_gone(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """Who has what he holds released by its value is not told that nobody holds it, by whatever agent: while
+    nothing is broken, and so every master is heard."""
+    broken_ns = min((fault.at_ns for fault in history.all(Fault)), default=NEVER_NS)
+    for told in history.all(ToldGone) if bounds.quorum else ():
+        hold = history.holds[told.token]
+        is_his = told.at_ns < min(hold.deadline_ns, history.forced_ns.get(hold.tenure, NEVER_NS))
+        if is_his and told.at_ns < broken_ns:
+            yield Violation("told gone", told.at_ns, f"{hold} was told that nobody holds it")
 
 
 def comebacks(history: Reading, bounds: Bounds) -> Iterable[Violation]:
@@ -1102,6 +1128,7 @@ CHECKS: tuple[Check, ...] = (
     answers,
     served,
     live_releases,
+    told_gone,
     comebacks,
     taken,
     max_hold,

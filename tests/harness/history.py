@@ -312,9 +312,29 @@ class Failed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Removed(Event):
-    """A release took this lease from a master."""
+    """A release took this lease from a master. word: what its app named it by, where it was released so;
+    host: whose agent had asked for that."""
 
     master: str
+    token: bytes
+    word: bytes = b""
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedByValue(Event):
+    """An app has this agent release what is locked with that value, whosever lease it is by now: several
+    have the same. As in Redis, it may be another's."""
+
+    resource: bytes
+    word: bytes
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToldGone(Event):
+    """Its holder has an agent release that lease by its value, and is told that nobody holds it so."""
+
     token: bytes
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from lockd.config.current import Current
 from lockd.config.model import Limits
@@ -16,6 +19,7 @@ from lockd.server.lanes import Crowd
 from lockd.server.losses import Losses
 from lockd.server.processes import Processes
 from lockd.server.quotas import Quotas
+from lockd.server.session import Session
 from lockd.server.spares import SpareConnections
 from tests.harness.configs import a_config
 
@@ -36,3 +40,80 @@ class AroundSessions(SimpleNamespace):
         )  # fmt: skip
         self.endings = Endings(more.get("locks"), self.crowd)  # type: ignore[arg-type]
         self.processes = Processes(self.endings.end)
+
+
+class Transport:
+    """Takes what is written to it; like uvloop's, it tells of its end in a turn of its own, and takes no more
+    until then."""
+
+    def __init__(self) -> None:
+        self.socket, self._app = socket.socketpair()
+        self.socket.setblocking(False)
+        self.written = b""
+        self.reading, self.aborted, self.closed = True, False, False
+        self._stuck: Session | None = None
+        self._unsent = 0
+
+    def get_extra_info(self, _name: str) -> socket.socket:
+        return self.socket
+
+    def write(self, data: bytes) -> None:
+        if self.is_closing():
+            return
+        self.written += data
+        if self._stuck is not None:
+            self._unsent += len(data)
+            self._stuck.pause_writing()
+
+    def is_not_read(self, session: Session) -> None:
+        """By the app of this connection, until `is_read`."""
+        self._stuck = session
+
+    def is_read(self) -> None:
+        assert self._stuck is not None
+        session, self._stuck, self._unsent = self._stuck, None, 0
+        session.resume_writing()
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return self._unsent
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed or self.aborted
+
+    def app_closes(self) -> None:
+        """With all unread that was written; its reset is read, and told of in a moment."""
+        self.socket.sendall(b"unread")
+        self._app.close()
+        with pytest.raises(ConnectionResetError):
+            self.socket.recv(1)
+        self.closed = True
+
+    def end(self) -> None:
+        self.socket.close()
+        self._app.close()
+
+
+class Incidents:
+    def __init__(self) -> None:
+        self.failures: list[BaseException] = []
+
+    def limit_hit(self, *_: object) -> None: ...
+
+    def lease_refused(self, *_: object) -> None: ...
+
+    def internal_error(self, _what: str, failure: BaseException) -> None:
+        self.failures.append(failure)

@@ -143,6 +143,11 @@ class Request(Wanted):
     def numbers(self) -> tuple[int, ...]:
         return (self.number,)
 
+    @property
+    def stands_alone(self) -> bool:
+        """It is not given back when it is granted and nobody is there to hear of it."""
+        return False
+
     def asked(self) -> Iterable[h.Asked]:
         by_process = self.bound is Bound.PROCESS and not self.detached
         yield h.Asked(
@@ -183,7 +188,7 @@ class Request(Wanted):
         self.app.world.note(h.Answered(self.app.world.now_ns, self.number, name_of(lease), bound))
         if not session.is_gone:
             self._answer(lease)
-        elif first is self:
+        elif first is self and not self.stands_alone:
             self.agent.sessions.came_too_late(lease, session)
 
     def _answer(self, lease: Lease) -> None:

@@ -27,6 +27,7 @@ from tests.sim.master import Master
 from tests.sim.max_ttl import ChangeMaxTtl
 from tests.sim.network import Path
 from tests.sim.operator import Operator
+from tests.sim.plain import PlainApp
 from tests.sim.plan import GRAVE, OF_JOURNALS, QUIET_FROM_MS, ROUND_MS, Fault, Kind, Plan
 from tests.sim.world import Clock, World
 
@@ -77,6 +78,7 @@ _OF_AGENTS = (
 _LAGS_MOST_NS = 30 * MS
 _OF_OLD_FORMAT = ("cluster", "name", "max_ttl_ms")
 _JOINT_APPS = 2
+_PLAIN_APPS = 2
 """On each host."""
 _ONE_SLOT = (b"r0", b"r2953", b"r3335")
 """Resources that share a fence counter, so that they get in each other's way."""
@@ -142,6 +144,9 @@ class Cluster:
         for i in range(_JOINT_APPS * shape.busy_agents if shape.joint else 0):
             habits = replace(self.habits, resources=_ONE_SLOT, chooses=0, detached=0.1)
             self.apps.append(self._app(i, "joint app", habits, JointApp))
+        for i in range(_PLAIN_APPS * shape.busy_agents if shape.plain else 0):
+            habits = replace(self.habits, detached=0.6)
+            self.apps.append(self._app(i, "plain app", habits, PlainApp))
         self._used = shape.formed
         self._mends: list[Callable[[], None]] = []
         self._settled_ns = [0] * shape.masters

@@ -11,10 +11,11 @@ from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import PUT_BACK, YES
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.put_back import PutBack
-from lockd.core.ballots.release import Release
+from lockd.core.ballots.release import How, Release
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
 from lockd.core.identities import Identity
 from lockd.core.membership import REQUIRED_SETTINGS, Copying, MasterFacts
+from lockd.core.plain_values import is_plain
 from lockd.core.validity import settle_ns
 from tests.harness.clocks import MS
 from tests.harness.history import GivenBack, Landed, Prolonged, Removed
@@ -171,12 +172,13 @@ class Master(Process):
         if key is not None and key.host is not None and self.dice.random() < 0.5:
             host = key.host
         wait_ms = self.dice.choice((0, 0, 5, 250))
-        return host, self.dice.choice(
-            (
-                b"recall %b %b" % (nonce, resource), b"gone %b %b" % (nonce, resource),
-                b"turn %b %d %b" % (word, wait_ms, resource), b"held %b %b" % (word, resource),
-            )
-        )  # fmt: skip
+        lies = [
+            b"recall %b %b" % (nonce, resource), b"gone %b %b" % (nonce, resource),
+            b"turn %b %d %b" % (word, wait_ms, resource), b"held %b %b" % (word, resource),
+        ]  # fmt: skip
+        if key is not None and key.host is not None and is_plain(key.fields()[3]):
+            lies.append(b"released %b %b" % (nonce, resource))
+        return host, self.dice.choice(lies)
 
     def _tell(self, host: bytes, notice: bytes) -> None:
         for connection in self._connections.values():
@@ -239,7 +241,8 @@ class Master(Process):
             own=own_of(release),
         )
         if gone and key is not None and key.reserved is None:
-            self.world.note(Removed(self.world.now_ns, self.shown, key.nonce))
+            word = release.word if release.how is How.BY_APP else b""
+            self.world.note(Removed(self.world.now_ns, self.shown, key.nonce, word, host))
         return gone
 
     def _facts(self) -> MasterFacts:

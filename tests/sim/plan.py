@@ -134,6 +134,8 @@ class Shape:
     """Apps have several connections, and clients that time out, ask again and recycle them."""
     joint: bool = False
     """Some apps lock several resources together, or one of several slots."""
+    plain: bool = False
+    """Some apps lock as Redis's own commands have it, with values of their own."""
 
     @property
     def max_ttl_ms(self) -> int:
@@ -281,6 +283,12 @@ def draw(seed: int) -> Plan:
     if dice.random() < 0.3 and theme.scene is None:
         shape = _keeping(dice, shape)
     shape = replace(shape, joint=random.Random(f"lists and slots {seed}").random() < 0.2)
+    may_be_plain = theme.scene is None and not shape.taking_turns
+    dice = random.Random(f"values {seed}")
+    if may_be_plain and dice.random() < 0.25:
+        # Who polls comes to nothing beside many who wait. Wrong notices say that others have released.
+        most = min(shape.apps, 2 * shape.busy_agents)
+        shape = replace(shape, plain=True, apps=most, notices=dice.choice((0.0, 0.0, 0.1, 0.5)))
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_ms)))
 
 

@@ -35,11 +35,13 @@ from tests.harness.history import (
     Prolonged,
     Read,
     Refused,
+    ReleasedByValue,
     Removed,
     Slewed,
     Stopped,
     TakenBack,
     TakenOver,
+    ToldGone,
     Tried,
     Withdrawn,
     Wrote,
@@ -202,6 +204,47 @@ class TestReleases:
     def test_of_one_whose_clock_was_slewed(self, comes_at_ms, promises):
         moved = Moved(920 * MS, B, comes_at_ms * MS)
         assert broken(*ONE_AFTER_THE_OTHER, moved, Removed(950 * MS, "m1", B)) == promises
+
+
+class TestValues:
+    word = b"\0locked"
+    began = (Tried(905 * MS, R, B, 1_000, "agent1"), *ONE_AFTER_THE_OTHER)
+
+    def taken(self, word: bytes = word, host: str = "agent2") -> Removed:
+        return Removed(950 * MS, "m1", B, word, host)
+
+    def test_what_an_app_with_the_same_value_releases_is_taken_from_its_holder(self):
+        there = granted(960, 3, b"c" * 32, 30, 1_950, 955)
+        by = ReleasedByValue(949 * MS, R, self.word, "agent2")
+        assert broken(*self.began, by, self.taken(), asked(954, 3), there) == []
+
+    @pytest.mark.parametrize(
+        "by",
+        [
+            ReleasedByValue(951 * MS, R, word, "agent2"),
+            ReleasedByValue(949 * MS, b"other", word, "agent2"),
+            ReleasedByValue(949 * MS, R, b"\0another", "agent2"),
+            ReleasedByValue(949 * MS, R, word, "agent3"),
+        ],
+    )
+    def test_what_nobody_has_asked_for_is_a_live_release(self, by: ReleasedByValue):
+        assert broken(*self.began, by, self.taken()) == ["live releases"]
+
+    def test_what_was_released_by_its_try_is_one_too(self):
+        by = ReleasedByValue(949 * MS, R, self.word, "agent2")
+        assert broken(*self.began, by, self.taken(word=b"")) == ["live releases"]
+
+    @pytest.mark.parametrize(("at_ms", "promises"), [(1_899, ["told gone"]), (1_900, [])])
+    def test_who_holds_it_is_told_that_nobody_does(self, at_ms: int, promises: list[str]):
+        bounds = replace(BOUNDS, quorum=3)
+        told = ToldGone(at_ms * MS, B)
+        found = check((*self.began, LetGo(1_000 * MS, B, "left"), told), bounds)
+        assert [violation.promise for violation in found] == promises
+
+    def test_where_something_is_broken_that_may_be(self):
+        bounds = replace(BOUNDS, quorum=3)
+        events = (*self.began, Fault(930 * MS, "a cut"), ToldGone(1_000 * MS, B))
+        assert check(events, bounds) == []
 
 
 class TestHolds:

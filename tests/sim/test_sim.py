@@ -25,8 +25,13 @@ from tests.harness.history import (
     Landed,
     Lost,
     LostUntold,
+    Moved,
+    Refused,
+    ReleasedByValue,
+    Removed,
     TakenBack,
     TakenOver,
+    Tried,
 )
 from tests.harness.history import Fault as Noted
 from tests.sim import __main__ as sim
@@ -171,6 +176,26 @@ def test_apps_lock_lists_and_slots_and_lose_take_back_and_share_what_they_wait_w
         seen["taken back"] += sum(isinstance(event, TakenBack) for event in history)
     assert len(seen) == 6
     assert min(seen.values()) > 5, seen
+
+
+@pytest.mark.thorough
+def test_apps_with_values_of_their_own_poll_and_release_through_other_agents_and_take_from_each_other():
+    seen: Counter[str] = Counter()
+    for plan in (plan for plan in map(draw, A_FEW) if plan.shape.plain):
+        history = run(plan).history
+        polls = {event.request for event in history if isinstance(event, Asked) and "plain" in event.app}
+        tried = {event.token: event for event in history if isinstance(event, Tried)}
+        seen["granted"] += sum(isinstance(event, Granted) and event.request in polls for event in history)
+        seen["refused"] += sum(isinstance(event, Refused) and event.request in polls for event in history)
+        gone = [event for event in history if isinstance(event, Removed) and event.word]
+        seen["released by its value elsewhere"] += len(gone)
+        seen["by an agent of another host"] += sum(
+            event.token in tried and event.host[:6] != tried[event.token].host[:6] for event in gone
+        )
+        seen["whosever it was"] += sum(isinstance(event, ReleasedByValue) for event in history)
+        seen["shortened"] += sum(isinstance(event, Moved) for event in history)
+    assert len(seen) == 6
+    assert min(seen.values()) > 20, seen
 
 
 def without_a_guard(seed: int) -> Plan:

@@ -265,6 +265,15 @@ def test_an_extension_is_proven_by_a_quorum_that_kept_the_lease_all_the_time():
         assert (outcome is ExtensionOutcome.PROVEN) == (votes.count("y") >= QUORUM)
 
 
+@pytest.mark.parametrize("votes", ["smm", "msm", "ssmm", "stt"])
+def test_whether_it_is_held_at_all_is_not_called_an_outage_before_all_are_heard_that_may_say_so(votes: str):
+    """By another agent than its own. Its own knows, and has no time to lose."""
+    assert extended(votes, mark=b"").outcome is None
+    assert extended(votes, mark=b"p1").outcome is ExtensionOutcome.NO_QUORUM
+    assert extended(votes + "m", mark=b"").outcome is ExtensionOutcome.GONE
+    assert extended((votes + "sss")[:N], mark=b"").outcome is ExtensionOutcome.NO_QUORUM
+
+
 def test_a_master_that_lost_the_lease_and_got_it_back_is_reported_and_stays_distrusted():
     ballot = extended("ppyyy")
     assert ballot.outcome is ExtensionOutcome.PROVEN

@@ -37,7 +37,12 @@ class TestTable:
     def test_the_commands_are_those_that_are_promised(self):
         of_lockd = "lock unlock extend holder locks masters forcerelease form admit reload"
         of_redis = "info ping echo quit select hello auth client command"
-        assert [command.name for command in catalog.COMMANDS] == [*of_lockd.split(), *of_redis.split()]
+        drop_in = (
+            "set setnx get exists pttl ttl pexpire expire persist del unlink delex delifeq cad cas "
+            "eval evalsha eval_ro script multi exec discard wait blpop"
+        )
+        names = [command.name for command in catalog.COMMANDS]
+        assert names == [*of_lockd.split(), *of_redis.split(), *drop_in.split()]
 
     def test_names_are_unique_and_subcommands_carry_the_name_of_their_container(self):
         names = catalog.command_list()
@@ -57,16 +62,20 @@ class TestTable:
         assert command.arity == (own + least if least == most else -(own + least))
 
     @pytest.mark.parametrize("command", ALL, ids=lambda command: command.name)
-    def test_every_command_is_documented_in_short_sentences_and_a_resource_that_comes_first_is_its_key(
+    def test_every_command_is_documented_in_short_sentences_and_its_keys_are_where_it_says(
         self, command: Command
     ):
         assert command.summary.endswith(".")
         assert command.summary[0].isupper()
         assert len(command.summary) <= 100
         assert command.reply
-        assert command.group in ("lock", "masters", "server", "connection")
+        of_redis = ("redis", "scripting", "transactions")
+        assert command.group in ("lock", "masters", "server", "connection", *of_redis)
         assert command.since == "0.1.0"
-        assert bool(command.key_access) == ([argument.type for argument in command.arguments[:1]] == ["key"])
+        keys = [at for at, argument in enumerate(command.arguments, 1) if argument.type == "key"]
+        assert bool(command.key_access) == bool(keys)
+        [info] = catalog.command_info([command.name])
+        assert info[3] == (1 if 1 in keys else 0), "a number may say how many keys follow"
 
     def test_the_length_of_a_request_is_checked_as_redis_does(self):
         lock, unlock = catalog.find("LOCK"), catalog.find("unlock")
@@ -91,6 +100,20 @@ class TestAnswers:
         assert keys[1]["begin_search"] == {"type": "keyword", "spec": {"keyword": "AND", "startfrom": 3}}
         assert keys[1]["find_keys"] == {"type": "range", "spec": {"lastkey": -1, "keystep": 1, "limit": 0}}
         assert subcommands == []
+
+    def test_info_says_where_the_keys_are_as_redis_does(self):
+        delete, script, wait = catalog.command_info(["del", "eval", "wait"])
+        assert delete[3:6] == [1, -1, 1]
+        assert delete[8][0]["find_keys"] == {
+            "type": "range",
+            "spec": {"lastkey": -1, "keystep": 1, "limit": 0},
+        }
+        assert script[3:6] == [0, 0, 0]
+        assert script[8][0]["begin_search"] == {"type": "index", "spec": {"index": 2}}
+        assert script[8][0]["find_keys"] == {
+            "type": "keynum", "spec": {"keynumidx": 0, "firstkey": 1, "keystep": 1},
+        }  # fmt: skip
+        assert (wait[3:6], wait[8]) == ([0, 0, 0], ReplySet())
 
     def test_info_lists_the_subcommands_of_a_container(self):
         [client] = catalog.command_info(["client"])
@@ -152,7 +175,7 @@ class TestCommand:
         [
             (
                 [b"getkeys"],
-                "ERR COMMAND GETKEYS is not answered: resources are the first argument and all behind AND",
+                "ERR COMMAND GETKEYS is not answered: COMMAND INFO says where the keys of a command stand",
             ),
             ([b"nosuch"], "ERR unknown subcommand 'nosuch'. Try COMMAND [COUNT | DOCS | INFO | LIST]"),
             ([b"a\r\n-X"], "ERR unknown subcommand 'a  -X'. Try COMMAND [COUNT | DOCS | INFO | LIST]"),

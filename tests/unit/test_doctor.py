@@ -28,6 +28,7 @@ from lockd.lockctl.doctor import (
     check_canary,
     check_clocks,
     check_configuration,
+    check_dropin,
     check_fences,
     check_leases,
     check_masters,
@@ -60,6 +61,15 @@ def masters(*changes: dict[str, Any]) -> list[MasterRow]:
     ]
 
 
+REFUSED_SCRIPT = {
+    "library_redis-py": {"requests": 3},
+    f"refused_script_{'0123456789' * 4}": {
+        "library": "jedis",
+        "why": "INCR is no command of any operation",
+        "count": 3,
+        "seconds_ago": 120,
+    },
+}
 DOWN = {"state": "down", "vote": 0, "reason": "connection refused"}
 
 
@@ -94,6 +104,7 @@ def test_everything_that_is_not_well_says_what_to_do_next(tmp_path: Path) -> Non
         *check_canary(CanaryRun(trouble=Unreachable("it is gone"))),
         *check_leases([LeaseRow("a", 5000, 3, 5)]),
         *check_owners(Connected({7: "socat"}, unseen=2)),
+        *check_dropin(AgentAnswer(1, REFUSED_SCRIPT), [])[:1],
     ]
     assert all(finding.severity is not OK and finding.then for finding in bad)
 
@@ -286,6 +297,34 @@ def test_leases_on_fewer_than_all_masters_are_listed_once_they_had_time() -> Non
     assert finding.severity is WARNING
     assert "r0 (4 of 5)" in finding.what
     assert "and 2 more" in finding.what
+
+
+def test_who_locks_with_redis_own_commands_is_named_and_what_with() -> None:
+    info = {"library_redis-py": {"requests": 3}, "library_unnamed": {"requests": 1}, "leases": 2}
+    held = [
+        LeaseRow("a", 0, 5, 5, "set"),
+        LeaseRow("b", 0, 5, 5),
+        *(LeaseRow(f"c{number}", 0, 5, 5, "script") for number in range(6)),
+    ]
+    finding = the(check_dropin(AgentAnswer(1, info), held))
+    assert finding.severity is OK
+    assert "used by redis-py, unnamed: 7 leases now (a, c0, c1, c2, c3 and 2 more)" in finding.what
+    assert the(check_dropin(AgentAnswer(1, info), [])).what.endswith("0 leases now")
+
+
+def test_a_script_that_was_refused_is_named_with_why_and_by_whom() -> None:
+    refused, used = check_dropin(AgentAnswer(1, REFUSED_SCRIPT), [])
+    assert (refused.severity, used.severity) == (WARNING, OK)
+    assert refused.what == (
+        "script 012345678901 of jedis is not recognised: INCR is no command of any operation "
+        "(3 times, last 2 minutes ago)"
+    )
+    assert "script_not_recognised" in refused.then
+    assert "run `lockctl script` on it; see docs/scripts.md" in refused.then
+
+
+def test_nothing_is_said_where_nobody_uses_redis_own_commands() -> None:
+    assert check_dropin(AgentAnswer(1, {"leases": 1, "lockd_version": "1"}), [LeaseRow("a", 0, 5, 5)]) == []
 
 
 # All of it

@@ -209,14 +209,14 @@ async def test_what_an_app_has_given_back_before_it_closed_is_given_back_also_in
 ) -> None:
     """It belongs to its process, which lives on: the end of the connection gives back nothing."""
     ran = list[list[bytes]]()
-    agent.commands.run = lambda _session, words: ran.append(words)
+    agent.commands.give_back = lambda _session, words: ran.append(words)
     [session] = await agent.connected(1)
     session.shared.crowd = Crowd(0)
     session.data_received(PING + b"*3\r\n$6\r\nunlock\r\n$1\r\nr\r\n$1\r\nt\r\n" + PING)
     session.connection_lost(None)
     for _ in range(100):
         await asyncio.sleep(0)
-    assert ran == [[b"unlock", b"r", b"t"]]
+    assert ran == [[b"PING"], [b"unlock", b"r", b"t"], [b"PING"]], "which of them that are they say"
 
 
 async def test_an_agent_that_stops_ends_before_that_what_is_nobodys(agent: AnAgent) -> None:

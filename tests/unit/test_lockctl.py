@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -308,3 +310,11 @@ def test_a_password_that_nobody_gives_is_a_mistake_in_the_command_line(
     assert done.exit_code == ExitStatus.USAGE
     assert "password" in done.stderr
     assert asked == []
+
+
+def test_it_is_also_a_module() -> None:
+    """Where a wheel is unpacked, and its commands are not on the PATH."""
+    done = subprocess.run(
+        [sys.executable, "-m", "lockd.lockctl", "--version"], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.split()[0]) == (0, "lockctl,"), done.stderr

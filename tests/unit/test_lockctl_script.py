@@ -76,4 +76,4 @@ def test_a_file_that_is_not_there_is_a_wrong_command_line() -> None:
 def test_one_that_is_too_long_is_not_read_whole() -> None:
     result = lockctl_script("-", script=b"-" * 1_000_000)
     assert result.exit_code == ExitStatus.NO
-    assert "more than 16384 are not read" in result.output
+    assert "more than 4096 are not read" in result.output

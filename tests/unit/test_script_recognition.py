@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from docs.scripts import PAGE, library_scripts, page
 from lockd.core.scripts.descriptions import condition, replies, sentence
 from lockd.core.scripts.evaluation import MOST_STEPS, Steps
+from lockd.core.scripts.meaning import Script
 from lockd.core.scripts.normal_form import normal_form
 from lockd.core.scripts.operations import Condition, Kind, NotRecognised, Place, Question, Recognised
 from lockd.core.scripts.recognition import recognise
@@ -290,6 +291,33 @@ def test_why_it_is_none_is_said(name: str, why: str) -> None:
     assert taken.why.startswith(why)
 
 
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (
+            NO_OPERATIONS["a key that is made"],
+            ".. is in no operation: put the whole key into KEYS",
+        ),
+        (
+            "if redis.call('get', KEYS[1]) ~= ARGV[1] then error('LOST') end redis.call('del', KEYS[1])",
+            "error is not known here: return redis.error_reply(text)",
+        ),
+        (
+            NO_OPERATIONS["compares numbers"],
+            "tonumber of what may be none: compare what get returns with ARGV[n] as it is",
+        ),
+        (
+            "return tostring(redis.call('get', KEYS[1])) == ARGV[1]",
+            "tostring of what is no string: compare what get returns with ARGV[n] as it is",
+        ),
+    ],
+)
+def test_what_to_do_about_it_is_said_where_that_is_known(script: str, why: str) -> None:
+    taken = recognise(script.encode())
+    assert isinstance(taken, NotRecognised)
+    assert taken.why == why
+
+
 PLAIN = {
     "release": RELEASES["redis.io"],
     "extend": OTHERS["compare and expire, in seconds"],
@@ -371,12 +399,12 @@ def test_so_are_any_words_of_scripts(words: list[bytes]) -> None:
     [
         (b"x" * (MOST_BYTES + 1), f"more than {MOST_BYTES} are not read"),
         (b"; " * (MOST_TOKENS + 1), f"more than {MOST_TOKENS} words"),
-        (b"return " + b"(" * 500, "levels are not read"),
-        (b"return " + b"not " * 500, "levels are not read"),
-        (b"return 1" + b"+1" * 250, "levels are not read"),
-        (b"return a" + b".a" * 250, "levels are not read"),
-        (b"if a then " * 150, "levels are not read"),
-        (b"return " + b"9" * 5000, "only whole numbers"),
+        (b"return " + b"(" * 250, "levels are not read"),
+        (b"return " + b"not " * 250, "levels are not read"),
+        (b"return 1" + b"+1" * 140, "levels are not read"),
+        (b"return a" + b".a" * 140, "levels are not read"),
+        (b"if a then " * 90, "levels are not read"),
+        (b"return " + b"9" * 4000, "only whole numbers"),
         (b"return 'x", "a string has no end"),
         (b"return [==[x]=]", "a string has no end"),
         (b"--[[", "a comment has no end"),
@@ -394,14 +422,58 @@ def test_what_is_too_much_or_no_lua_is_said_with_its_line(script: bytes, why: st
     assert taken.why.startswith("line ")
 
 
-def test_how_long_is_looked_at_a_script_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So one can't keep an agent from its work."""
+LOOKS_LONG = {
+    "in a loop": b"for i, key in ipairs(KEYS) do "
+    + b"if not key then end " * 50
+    + b"redis.call('del', key) end return #KEYS",
+    "in all cases": b"local x = redis.call('get', KEYS[1]) " * 18
+    + b"if ARGV[3] == '0' then if ARGV[4] == '1' then if ARGV[5] == '2' then return 1 end end end "
+    + b"return redis.call('get', KEYS[1])",
+}
+
+
+@pytest.mark.parametrize("script", LOOKS_LONG.values(), ids=LOOKS_LONG)
+def test_how_long_is_looked_at_a_script_is_bounded(script: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So one can't keep an agent from its work: it does nothing else meanwhile."""
+    assert MOST_STEPS <= 1_200, "a few milliseconds"
     taken: list[Steps] = []
     take = Steps.take
     monkeypatch.setattr(Steps, "take", lambda steps: (taken.append(steps), take(steps)))
-    looks = b"if not key then end " * 90
-    script = b"for i, key in ipairs(KEYS) do " + looks + b"redis.call('del', key) end return #KEYS"
     refused = recognise(script)
     assert isinstance(refused, NotRecognised)
     assert refused.why == "it is too long to be followed"
     assert len(taken) == MOST_STEPS + 1
+
+
+@pytest.mark.parametrize("name", library_scripts())
+def test_scripts_of_libraries_take_half_of_it_at_most(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since what would come to the same is not read again."""
+    taken: list[Steps] = []
+    take = Steps.take
+    monkeypatch.setattr(Steps, "take", lambda steps: (taken.append(steps), take(steps)))
+    recognise(library_scripts()[name])
+    assert len(taken) <= MOST_STEPS // 2
+
+
+ASKS = [b"ARGV[3] == 'x'", b"ARGV[4]", b"tonumber(ARGV[2]) > 0", b"v == ARGV[1]", b"v", b"t > 0", b"t == -1"]
+DOES = [
+    b"return redis.call('del', KEYS[1])", b"return redis.call('persist', KEYS[1])", b"return v", b"return t",
+    b"return redis.call('pexpire', KEYS[1], ARGV[2])", b"return redis.call('set', KEYS[1], ARGV[1])",
+    b"return redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])", b"return 0", b"return ARGV[4]",
+]  # fmt: skip
+_IF = st.builds(b"if %b then %b else %b end ".__mod__, st.tuples(*map(st.sampled_from, (ASKS, DOES, DOES))))
+SOMETHING = st.lists(_IF, max_size=3).map(b"".join)
+_READS = b"local v, t = redis.call('get', KEYS[1]), redis.call('pttl', KEYS[1]) "
+
+
+@given(SOMETHING, st.sampled_from(ASKS), SOMETHING, st.sampled_from(DOES))
+@example(b"if ARGV[4] then return redis.call('del', KEYS[1]) end ", b"v == ARGV[1]", b"", b"return ARGV[4]")
+def test_what_is_not_read_again_would_come_to_the_same(
+    inner: bytes, asked: bytes, other: bytes, last: bytes
+) -> None:
+    script = b"%bif %b then %belse %bend %b" % (_READS, asked, inner, other, last)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Steps, "take", lambda steps: None)
+        shared = recognise(script)
+        patched.setattr(Script, "known", lambda *_: None)
+        assert recognise(script) == shared

@@ -17,88 +17,11 @@ from lockd.server.lease_requests import LockRequest, UnlockOrExtend
 from lockd.server.session import AHEAD_MOST, READINGS_MOST, Session
 from lockd.transport import for_loop
 from tests.harness.fleet_model import Host, cluster
-from tests.harness.sessions import AroundSessions
+from tests.harness.sessions import AroundSessions, Incidents, Transport
 from tests.harness.waiting import until
 from tests.harness.wire import request
 
 R = b"r"
-
-
-class Transport:
-    """Takes what is written to it; like uvloop's, it tells of its end in a turn of its own, and takes no more
-    until then."""
-
-    def __init__(self) -> None:
-        self.socket, self._app = socket.socketpair()
-        self.socket.setblocking(False)
-        self.written = b""
-        self.reading, self.aborted, self.closed = True, False, False
-        self._stuck: Session | None = None
-        self._unsent = 0
-
-    def get_extra_info(self, _name: str) -> socket.socket:
-        return self.socket
-
-    def write(self, data: bytes) -> None:
-        if self.is_closing():
-            return
-        self.written += data
-        if self._stuck is not None:
-            self._unsent += len(data)
-            self._stuck.pause_writing()
-
-    def is_not_read(self, session: Session) -> None:
-        """By the app of this connection, until `is_read`."""
-        self._stuck = session
-
-    def is_read(self) -> None:
-        assert self._stuck is not None
-        session, self._stuck, self._unsent = self._stuck, None, 0
-        session.resume_writing()
-
-    def set_write_buffer_limits(self, high: int) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return self._unsent
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def abort(self) -> None:
-        self.aborted = True
-
-    def close(self) -> None:
-        self.closed = True
-
-    def is_closing(self) -> bool:
-        return self.closed or self.aborted
-
-    def app_closes(self) -> None:
-        """With all unread that was written; its reset is read, and told of in a moment."""
-        self.socket.sendall(b"unread")
-        self._app.close()
-        with pytest.raises(ConnectionResetError):
-            self.socket.recv(1)
-        self.closed = True
-
-    def end(self) -> None:
-        self.socket.close()
-        self._app.close()
-
-
-class Incidents:
-    def __init__(self) -> None:
-        self.failures: list[BaseException] = []
-
-    def limit_hit(self, *_: object) -> None: ...
-
-    def lease_refused(self, *_: object) -> None: ...
-
-    def internal_error(self, _what: str, failure: BaseException) -> None:
-        self.failures.append(failure)
 
 
 def around(host: Host) -> AroundSessions:
@@ -237,11 +160,15 @@ def test_an_unlock_that_was_not_read_when_its_connection_ended_is_run_all_the_sa
             if words[0] == b"EXTEND":
                 if not kept_reading:
                     session.read(on=False)
-                app.sendall(request("UNLOCK", "r", "t") + request("PING") + request("UNLOCK", "q", "t"))
+                app.sendall(request("UNLOCK", "r", "t") + request("UNLOCK", "q", "t"))
                 app.close()
             return b":1\r\n"
 
-        commands = SimpleNamespace(brings_no_loss=frozenset((b"EXTEND", b"UNLOCK")), run=run)
+        commands = SimpleNamespace(
+            brings_no_loss=frozenset((b"EXTEND", b"UNLOCK")),
+            run=run,
+            give_back=lambda _session, words: ran.append(words[0]),
+        )
         session = Session(around_it, commands)  # type: ignore[arg-type]
         await asyncio.get_running_loop().connect_accepted_socket(for_loop(lambda: session), ours)
         app.sendall(request("EXTEND", "r", "t", 1_000))

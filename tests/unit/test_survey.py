@@ -12,10 +12,20 @@ import pytest
 
 from lockd.masters import scripts, survey
 from lockd.masters.link import MasterError
-from lockd.masters.survey import LEASES_MOST, Copy, Found, Listing, all_copies, copies_of
+from lockd.masters.survey import (
+    LEASES_MOST,
+    Copy,
+    Found,
+    Listing,
+    all_copies,
+    copies_of,
+    enough_copies_of,
+)
 
 TOKEN = b"1" * 32
 LEASE = TOKEN + b" 1790000000000000 0 host-1 4711 1000"
+CLUSTER_ID = b"c" * 32
+NIL = object()
 HONEST = [b"a", b"b", b"c"]
 RESOURCE_BYTES = 64
 
@@ -33,15 +43,18 @@ def page_of(resources: Iterable[bytes], cursor: bytes = b"0") -> list[Any]:
 def honest(words: tuple[Any, ...]) -> Any:
     """Two pages."""
     cursor = words[3] if words[0] == b"EVALSHA" else b""
+    if words[0] == "HGET":
+        return CLUSTER_ID
     if words[0] in ("GET", "PTTL"):
         return LEASE if words[0] == "GET" else 5_000
     return page_of(HONEST[:2], b"17") if cursor == b"0" else page_of(HONEST[2:])
 
 
 class FakeLink:
-    """A master that gives these answers at once; an exception is an error, None no answer at all."""
+    """A master that gives these answers at once; an exception is an error, None no answer."""
 
     introduced = True
+    identity = SimpleNamespace(cluster_id="c" * 32)
 
     def __init__(self, index: int, answer: Answer) -> None:
         self.index, self._answer, self.asked = index, answer, list[tuple[Any, ...]]()
@@ -53,7 +66,7 @@ class FakeLink:
         if isinstance(answer, Exception):
             future.set_exception(answer)
         elif answer is not None:
-            future.set_result(answer)
+            future.set_result(None if answer is NIL else answer)
         return future
 
 
@@ -65,7 +78,9 @@ def fleet_of(*answers: Answer) -> Any:
         timeouts=SimpleNamespace(master_ms=200, dead_ms=400),
         limits=SimpleNamespace(resource_bytes=RESOURCE_BYTES),
     )
-    return SimpleNamespace(links=links, clocks=SimpleNamespace(watches=watches), config=config)
+    everyone = (1 << len(links)) - 1
+    clocks = SimpleNamespace(watches=watches)
+    return SimpleNamespace(links=links, clocks=clocks, config=config, voting=lambda: everyone)
 
 
 async def through(steps: Iterable[object]) -> None:
@@ -200,3 +215,87 @@ def test_so_many_are_listed_and_a_quorum_has_to_say_that_there_are_more(
 def test_a_holder_is_found_whatever_one_master_says(answer: Any) -> None:
     found: Found = asyncio.run(copies_of(fleet_of(honest, lambda words: answer, honest), b"a"))
     assert {copy.master for copy in found.copies} == {0, 2}
+
+
+def shows(lease: bytes | None, ttl_ms: int = 5_000) -> Answer:
+    of = {"GET": lease or NIL, "PTTL": ttl_ms if lease else -2, "HGET": CLUSTER_ID}
+    return lambda words: of[words[0]]
+
+
+HELD, FREE = shows(LEASE), shows(None)
+OTHER = shows(LEASE.replace(b"1", b"2", 32))
+IN_THE_PAST = shows(LEASE, 700)
+
+
+def silent(_words: tuple[Any, ...]) -> None:
+    """Paused, or slow."""
+
+
+def enough_of(*answers: Answer, voting: int = 0b11111, master_ms: float = 1e9, limit_s: float = 30) -> int:
+    """Who had answered when it was enough. It never is where a master that is silent is waited for."""
+    fleet = fleet_of(*answers)
+    fleet.config.timeouts.master_ms = master_ms
+    fleet.voting = lambda: voting
+
+    async def look() -> Found:
+        async with asyncio.timeout(limit_s):
+            return await enough_copies_of(fleet, b"a")
+
+    return asyncio.run(look()).answered
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        (HELD, HELD, HELD, silent, silent),
+        (silent, HELD, FREE, HELD, HELD),
+        (silent, FREE, FREE, HELD, FREE),
+        (silent, FREE, OTHER, HELD, FREE),
+    ],
+)
+def test_a_slow_master_is_not_waited_for_where_the_others_decide(answers: tuple[Answer, ...]) -> None:
+    answered = enough_of(*answers)
+    assert answered == sum(1 << at for at, answer in enumerate(answers) if answer is not silent)
+
+
+@pytest.mark.parametrize(
+    ("answers", "voting"),
+    [
+        ((HELD, HELD, FREE, FREE, silent), 0b11111),
+        ((FREE, FREE, FREE, HELD, silent), 0b11110),
+        ((HELD, OTHER, FREE, silent, FREE), 0b01111),
+        ((HELD, IN_THE_PAST, HELD, silent, silent), 0b11111),
+    ],
+    ids=["it may be held", "one that is free has no vote", "of two tries", "one has missed an extension"],
+)
+def test_where_they_do_not_decide_all_are_waited_for_in_time(
+    answers: tuple[Answer, ...], voting: int
+) -> None:
+    with pytest.raises(TimeoutError):
+        enough_of(*answers, voting=voting, limit_s=0.05)
+    assert enough_of(*answers, voting=voting, master_ms=300) == 0b11111 & ~sum(
+        1 << at for at, answer in enumerate(answers) if answer is silent
+    )
+
+
+def test_who_asks_for_all_copies_gets_those_of_all_that_answer_in_time() -> None:
+    fleet = fleet_of(HELD, HELD, HELD, HELD, silent)
+    fleet.config.timeouts.master_ms = 300
+    assert len(asyncio.run(copies_of(fleet, b"a")).copies) == 4
+
+
+@pytest.mark.parametrize("cluster_id", [NIL, b"d" * 32, 7], ids=["wiped", "of another cluster", "nonsense"])
+def test_a_master_that_is_not_the_member_that_it_was_says_nothing(cluster_id: Any) -> None:
+    def wiped(words: tuple[Any, ...]) -> Any:
+        return cluster_id if words[0] == "HGET" else FREE(words)
+
+    fleet = fleet_of(wiped, wiped, wiped, HELD, HELD)
+    found = asyncio.run(enough_copies_of(fleet, b"a"))
+    assert (found.answered, len(found.copies)) == (0b11000, 2)
+    assert [words[0] for words in fleet.links[0].asked] == ["GET", "PTTL", "HGET"], "so it is last"
+
+
+def test_one_that_was_known_to_be_no_member_shows_what_it_has() -> None:
+    fleet = fleet_of(HELD, HELD, HELD)
+    fleet.links[0].identity = None
+    assert asyncio.run(copies_of(fleet, b"a")).answered == 0b111

@@ -156,9 +156,11 @@ class Extension(Ballot):
         if confirmed >= self._quorum:
             if confirmed > self._quorum or not self.pending or self.lasts_ms == self.ttl_ms:
                 self.settle(ExtensionOutcome.PROVEN, now_ns)
-        elif confirmed + self.pending.bit_count() < self._quorum:
-            gone = (self.others | self.gone.mask).bit_count()
-            self.settle(
-                ExtensionOutcome.GONE if gone + confirmed >= self._quorum else ExtensionOutcome.NO_QUORUM,
-                now_ns,
-            )
+        elif confirmed + (pending := self.pending.bit_count()) < self._quorum:
+            known = (self.others | self.gone.mask).bit_count() + confirmed
+            if known >= self._quorum:
+                self.settle(ExtensionOutcome.GONE, now_ns)
+            elif self.mark or known + pending < self._quorum:
+                # Another agent than its own is told whether it is held at all: contention is no outage, so
+                # all are heard that may yet say so.
+                self.settle(ExtensionOutcome.NO_QUORUM, now_ns)

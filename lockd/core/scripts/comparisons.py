@@ -7,7 +7,8 @@ from lockd.core.scripts.keyspace import Keyspace
 from lockd.core.scripts.operations import Condition, Left, Place, Question, Status
 from lockd.core.scripts.values import Number, Value, Whose, is_whole
 
-Assumed = dict[tuple[Place, Question, bytes | int], bool]
+Asked = tuple[Place, Question, bytes | int]
+Assumed = dict[Asked, bool]
 
 
 class UndecidedError(Exception):
@@ -15,15 +16,16 @@ class UndecidedError(Exception):
 
     def __init__(self, place: Place, question: Question, operand: bytes | int) -> None:
         super().__init__(str(Condition(place, question, operand)))
-        self.asked = (place, question, operand)
+        self.asked: Asked = (place, question, operand)
 
 
 class Comparisons:
-    """Of one reading."""
+    """Of one reading. used: what was assumed, as far as it has asked."""
 
     def __init__(self, keyspace: Keyspace, assumed: Assumed) -> None:
         self._keyspace = keyspace
         self._assumed = assumed
+        self.used: Assumed = {}
 
     def is_true(self, value: Value) -> bool:
         """Only nil and false are not."""
@@ -37,7 +39,8 @@ class Comparisons:
         asked = (place, test, operand)
         if asked not in self._assumed:
             raise UndecidedError(*asked)
-        return self._assumed[asked]
+        holds = self.used[asked] = self._assumed[asked]
+        return holds
 
     def are_equal(self, left: Value, right: Value) -> bool:
         if isinstance(left, Whose):

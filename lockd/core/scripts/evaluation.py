@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lockd.core.scripts.comparisons import Assumed, Comparisons
+from lockd.core.scripts.comparisons import Asked, Assumed, Comparisons
 from lockd.core.scripts.errors import NotRecognisedError
 from lockd.core.scripts.functions import FUNCTIONS, only, product, total
 from lockd.core.scripts.keyspace import Keyspace
@@ -48,8 +48,9 @@ from lockd.core.scripts.values import (
     is_whole,
 )
 
-MOST_STEPS = 6_000
-"""Of all readings of a script together. Those of libraries take 1,300 at most."""
+MOST_STEPS = 1_200
+"""Of all readings of a script together. Those of libraries take 520 at most. An agent does nothing else
+meanwhile: so many are a few milliseconds."""
 
 
 @dataclass(slots=True)
@@ -87,10 +88,16 @@ _OF_REDIS: Mapping[Value, Function] = {
 }
 NEVER_FAIL = frozenset((b"GET", b"EXISTS", b"PTTL", b"TTL", b"DEL", b"UNLINK", b"PERSIST"))
 """Of a lock. So they are the same with pcall."""
+_CURES: Mapping[bytes, str] = {
+    b"error": ": return redis.error_reply(text)",
+    b"..": ": put the whole key into KEYS",
+}
+"""Of what can be said in another way."""
 
 
 class Evaluation:
-    """One reading. `counts_keys`: whether its outcome depends on how many KEYS come with the script."""
+    """One reading. `counts_keys`: whether its outcome depends on how many KEYS come with the script.
+    `taken_as_given`: what comes with the script, where nothing is assumed of whether it does."""
 
     def __init__(self, keyspace: Keyspace, count: int, assumed: Assumed, steps: Steps) -> None:
         self._keyspace = keyspace
@@ -101,6 +108,12 @@ class Evaluation:
         self._scopes: list[dict[bytes, Value]] = []
         self._loop_level = 0
         self.counts_keys = False
+        self.taken_as_given: set[Asked] = set()
+
+    @property
+    def used(self) -> Assumed:
+        """What was assumed, as far as it has asked."""
+        return self._comparisons.used
 
     def returned(self, script: Block) -> Value:
         """What the script returns. Raises NotRecognisedError, UndecidedError, and TouchedError."""
@@ -151,8 +164,10 @@ class Evaluation:
 
     def _level_of(self, name: bytes) -> int:
         """Of the innermost block that has this local name. -1: it is none."""
-        levels = range(len(self._scopes) - 1, -1, -1)
-        return next((level for level in levels if name in self._scopes[level]), -1)
+        level = len(self._scopes) - 1
+        while level >= 0 and name not in self._scopes[level]:
+            level -= 1
+        return level
 
     def _count_on(self, names: tuple[bytes, ...], values: tuple[Expression, ...]) -> None:
         """In a loop: `count = count + 1` is all that goes on from one key to the next."""
@@ -232,7 +247,7 @@ class Evaluation:
         if level >= 0:
             return self._scopes[level][name]
         if name not in GLOBALS:
-            raise NotRecognisedError(f"{name.decode()} is not known here")
+            raise NotRecognisedError(f"{name.decode()} is not known here{_CURES.get(name, '')}")
         return GLOBALS[name]
 
     def _indexed(self, of: Value, at: Value) -> Value:
@@ -248,7 +263,11 @@ class Evaluation:
 
     def _given(self, place: Place) -> Value:
         """nil where it was found that it isn't there."""
-        return place if self._assumed.get((place, Question.GIVEN, b""), True) else None
+        asked = (place, Question.GIVEN, b"")
+        if asked not in self._assumed:
+            self.taken_as_given.add(asked)
+            return place
+        return place if self._comparisons.holds(*asked) else None
 
     def _table(self, table: Table) -> Value:
         values = tuple(self._value(item) for item in table.items)
@@ -286,7 +305,7 @@ class Evaluation:
             return total(left, right)
         if operator == b"*":
             return product(left, right)
-        raise NotRecognisedError(f"{operator.decode()} is in no operation")
+        raise NotRecognisedError(f"{operator.decode()} is in no operation{_CURES.get(operator, '')}")
 
     # Calls
 

@@ -19,6 +19,8 @@ from lockd.core.scripts.values import (
     is_whole,
 )
 
+_COMPARE = ": compare what get returns with ARGV[n] as it is"
+
 
 def only(arguments: list[Value], function: Function) -> Value:
     if len(arguments) != 1:
@@ -33,13 +35,13 @@ def _to_number(value: Value) -> Value:
         return int(value)
     if is_whole(value) or isinstance(value, Left | Number | Later | Counted):
         return value
-    raise NotRecognisedError("tonumber of what may be none")
+    raise NotRecognisedError(f"tonumber of what may be none{_COMPARE}")
 
 
 def _to_string(value: Value) -> Value:
     if isinstance(value, Place | bytes):
         return value
-    raise NotRecognisedError("tostring of what is no string")
+    raise NotRecognisedError(f"tostring of what is no string{_COMPARE}")
 
 
 def _to_status(value: Value) -> Value:

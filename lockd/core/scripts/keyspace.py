@@ -49,12 +49,14 @@ class TouchedError(Exception):
 
 @dataclass(slots=True)
 class Key:
-    """One key of a lock, and what became of it."""
+    """One key of a lock, and what became of it. is_left_asked: what was done may depend on how much is
+    left."""
 
     found: Found
     whose: Whose | None = field(init=False)
     change: Change = Change.NONE
     ttl: Ttl | None = None
+    is_left_asked: bool = False
 
     def __post_init__(self) -> None:
         self.whose = self.found.whose
@@ -70,6 +72,7 @@ class Key:
     def remaining(self) -> Remaining | None:
         if self.change in (Change.SET, Change.TTL, Change.ENDLESS):
             raise NotRecognisedError("it asks for the TTL that it has set")
+        self.is_left_asked = True
         return self.found.remaining
 
 
@@ -98,6 +101,7 @@ class Keyspace:
     def is_above_zero(self, left: Left) -> bool:
         """What is left to the only key."""
         [key] = self.keys.values()
+        key.is_left_asked = True
         return key.found.remaining is not None and key.found.remaining.is_above_zero(left)
 
     def _learn(self, source: Source) -> None:

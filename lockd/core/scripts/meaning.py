@@ -6,11 +6,12 @@ more than whether it is above 0, for whatever else it asks ends the reading.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from lockd.core.scripts.comparisons import Assumed
+from lockd.core.scripts.comparisons import Asked, Assumed
 from lockd.core.scripts.errors import NotRecognisedError
 from lockd.core.scripts.evaluation import Evaluation, Steps
 from lockd.core.scripts.functions import as_reply
@@ -57,7 +58,7 @@ class Meaning:
 class _Reading:
     """What came of one."""
 
-    found: Sequence[Found]
+    found: tuple[Found, ...]
     keys: tuple[Key, ...]
     returned: Value
     signal: Signal | None
@@ -74,14 +75,52 @@ class _Reading:
         return Outcome(key.change, as_reply(self.returned), key.ttl, self.signal)
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A reading, with all that it depended on. found: None where how much is left made no difference."""
+
+    reading: _Reading
+    used: Assumed
+    taken_as_given: frozenset[Asked]
+    found: tuple[Found, ...] | None
+
+    def is_as_with(self, assumed: Assumed, found: tuple[Found, ...]) -> bool:
+        return (
+            self.found in (None, found)
+            and all(assumed.get(asked) is holds for asked, holds in self.used.items())
+            and all(assumed.get(asked, True) for asked in self.taken_as_given)
+        )
+
+
+_Keys = tuple[tuple[Place, Whose | None], ...]
+
+
+class Script:
+    """What all cases of a script share. A reading that would come to the same is not done again."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.list_key = list_pushed_to(block)
+        self.steps = Steps()
+        self._known: defaultdict[_Keys, list[_Known]] = defaultdict(list)
+
+    def known(self, keys: _Keys, found: tuple[Found, ...], assumed: Assumed) -> _Reading | None:
+        fitting = (known.reading for known in self._known[keys] if known.is_as_with(assumed, found))
+        return next(fitting, None)
+
+    def knows(self, keys: _Keys, reading: _Reading, evaluation: Evaluation) -> None:
+        is_left_asked = any(key.is_left_asked for key in reading.keys)
+        found = reading.found if is_left_asked else None
+        taken_as_given = frozenset(evaluation.taken_as_given)
+        self._known[keys].append(_Known(reading, evaluation.used, taken_as_given, found))
+
+
 class Reader:
     """Reads one script, under assumptions."""
 
-    def __init__(self, script: Block, assumed: Assumed, steps: Steps) -> None:
+    def __init__(self, script: Script, assumed: Assumed) -> None:
         self._script = script
         self._assumed = assumed
-        self._steps = steps
-        self._list = list_pushed_to(script)
 
     def meaning(self) -> Meaning:
         """Raises NotRecognisedError, and UndecidedError."""
@@ -104,12 +143,22 @@ class Reader:
 
     def _read(self, places: Sequence[Place], found: Sequence[Found]) -> _Reading:
         """places: the keys of the lock. What else it touches ends the reading."""
-        keyspace = Keyspace(dict(zip(places, found, strict=True)), self._list)
-        evaluation = Evaluation(keyspace, max(len(places), 1), self._assumed, self._steps)
+        script, ways = self._script, tuple(found)
+        keys = tuple((place, way.whose) for place, way in zip(places, ways, strict=True))
+        known = script.known(keys, ways, self._assumed)
+        if known is not None:
+            return known
+        keyspace = Keyspace(dict(zip(places, ways, strict=True)), script.list_key)
+        evaluation = Evaluation(keyspace, max(len(places), 1), self._assumed, script.steps)
+        reading = self._evaluated(evaluation, keyspace, ways)
+        script.knows(keys, reading, evaluation)
+        return reading
+
+    def _evaluated(self, evaluation: Evaluation, keyspace: Keyspace, found: tuple[Found, ...]) -> _Reading:
         try:
-            returned = evaluation.returned(self._script)
+            returned = evaluation.returned(self._script.block)
         except TouchedError as touched:
-            if not places:
+            if not found:
                 raise
             raise NotRecognisedError(f"it is of {touched.place}, too") from None
         return _Reading(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -211,18 +211,23 @@ class Operation:
     keys: Keys
     outcomes: tuple[Outcome, ...]
 
+    ttl: Ttl | None = field(init=False)
+    """The only one that there is."""
+    signal: Signal | None = field(init=False)
+    """The same."""
+
+    def __post_init__(self) -> None:
+        # Looked for once: who carries it out asks for each lock.
+        ttl = next((outcome.ttl for outcome in self.outcomes if outcome.ttl), None)
+        signal = next((outcome.signal for outcome in self.outcomes if outcome.signal), None)
+        object.__setattr__(self, "ttl", ttl)
+        object.__setattr__(self, "signal", signal)
+
     def outcome(self, state: State) -> Outcome:
-        return self.outcomes[list(State).index(state)]
+        return self.outcomes[_AT[state]]
 
-    @property
-    def ttl(self) -> Ttl | None:
-        """The only one that there is."""
-        return next((outcome.ttl for outcome in self.outcomes if outcome.ttl), None)
 
-    @property
-    def signal(self) -> Signal | None:
-        """The only one that there is."""
-        return next((outcome.signal for outcome in self.outcomes if outcome.signal), None)
+_AT = {state: at for at, state in enumerate(State)}
 
 
 class Question(Enum):

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from lockd.core.scripts.comparisons import Assumed, UndecidedError
 from lockd.core.scripts.errors import NotRecognisedError
-from lockd.core.scripts.evaluation import Steps
-from lockd.core.scripts.meaning import Meaning, Reader
+from lockd.core.scripts.meaning import Meaning, Reader, Script
 from lockd.core.scripts.normal_form import normal_form
 from lockd.core.scripts.operations import (
     ANOTHERS,
@@ -28,8 +27,7 @@ from lockd.core.scripts.operations import (
     State,
 )
 from lockd.core.scripts.parser import parsed
-from lockd.core.scripts.syntax import Block
-from lockd.core.scripts.tokens import tokens_of
+from lockd.core.scripts.tokens import Token, tokens_of
 
 MOST_CONDITIONS = 3
 """That a script may ask of what comes with it, one after the other."""
@@ -37,24 +35,23 @@ MOST_CONDITIONS = 3
 
 def recognise(script: bytes) -> Recognised | NotRecognised:
     """What the script is. It takes time in proportion to its length, and never fails."""
-    form = ""
+    tokens: list[Token] = []
     try:
         tokens = tokens_of(script)
-        form = normal_form(tokens)
-        return Recognised(_simplified(list(_cases(parsed(tokens), {}, Steps()))))
+        return Recognised(_simplified(list(_cases(Script(parsed(tokens)), {}))))
     except NotRecognisedError as error:
-        return NotRecognised(str(error), form)
+        return NotRecognised(str(error), normal_form(tokens))
 
 
-def _cases(script: Block, assumed: Assumed, steps: Steps) -> Iterator[Case]:
+def _cases(script: Script, assumed: Assumed) -> Iterator[Case]:
     """Each of them: what is asked is assumed both ways."""
     try:
-        meaning = Reader(script, assumed, steps).meaning()
+        meaning = Reader(script, assumed).meaning()
     except UndecidedError as undecided:
         if len(assumed) == MOST_CONDITIONS:
             raise NotRecognisedError("it has too many conditions") from None
         for holds in (True, False):
-            yield from _cases(script, {**assumed, undecided.asked: holds}, steps)
+            yield from _cases(script, {**assumed, undecided.asked: holds})
         return
     when = tuple(Condition(*asked, holds=holds) for asked, holds in assumed.items())
     yield Case(when, _operation(meaning))

@@ -8,9 +8,9 @@ from enum import Enum
 
 from lockd.core.scripts.errors import NotLuaError
 
-MOST_BYTES = 16_384
+MOST_BYTES = 4_096
 """Of a script, with its comments. Those of lock libraries have 1,000 at most."""
-MOST_TOKENS = 600
+MOST_TOKENS = 300
 
 
 class TokenKind(Enum):

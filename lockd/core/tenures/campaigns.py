@@ -14,6 +14,8 @@ from lockd.core.interfaces import Masters, Watcher
 from lockd.core.leases import Holder, Lease, Tenure
 from lockd.core.names import Names
 from lockd.core.notices import LONGEST_GRACE_MS, Kind, Notice
+from lockd.core.plain_values import is_plain
+from lockd.core.polls import Polls
 from lockd.core.queues import Queue
 from lockd.core.refusals import (
     BEHIND_OTHERS,
@@ -55,6 +57,7 @@ class Campaigns:
     ) -> None:
         self.queues: dict[bytes, Queue] = {}
         self.names = Names()
+        self.polls = Polls()
         self.hints = FenceHints()
         self.waiting = 0
         self.wall_ahead_ns = 0
@@ -175,8 +178,9 @@ class Campaigns:
         timeout_ns = min(self._timeout_ns, holder.ttl_ms * NS_PER_MS // 2)
         queue.tried_for = holder
         token = holder.value or (b"" if holder.detached else self._chance.nonce())
-        # Where others wait it will be handed on.
-        shown = token if holder.detached or len(queue.waiters) == 1 else b""
+        # Where others wait it will be handed on. A value any agent may be asked to release.
+        is_shown = holder.detached or len(queue.waiters) == 1 or is_plain(token)
+        shown = token if is_shown else b""
         attempt = queue.attempt = Attempt(
             holder, queue.resource, nonce=self._chance.nonce(), ttl_ms=holder.ttl_ms,
             hint=self.hint(queue.resource, now_ns), quorum=self._quorum, t1_ns=now_ns,
@@ -551,6 +555,8 @@ class Campaigns:
             why = self._why_given_up(queue, holder, now_ns) if waited else refusal
             self._timers.cancel(queue.leaves(holder))
             self.waiting -= 1
+            if why.code is ErrorWord.TAKEN and is_plain(holder.value):
+                self.polls.refused(queue.resource, why, now_ns)
             self.refuse(holder, why, now_ns)
 
     def refuse(self, holder: Holder, refusal: Refusal, now_ns: int) -> None:

@@ -6,6 +6,7 @@ from lockd.core.ballots.fence_round import FenceOutcome, FenceRound
 from lockd.core.ballots.release import How
 from lockd.core.fences import NEXT_BLOCK
 from lockd.core.leases import Holder, Lease, Standing, Tenure
+from lockd.core.plain_values import is_plain
 from lockd.core.queues import KeptEnd, Queue
 from lockd.core.tenures.keeping import Keeping
 from lockd.core.tenures.means import Means
@@ -67,12 +68,13 @@ class HandingOn:
         return self._may_have(holder, lease.tenure, now_ns)
 
     def _may_have(self, holder: Holder, tenure: Tenure, now_ns: int) -> bool:
-        """A DETACHED lease is on the masters itself. A tenure that is older than its class holds anything is
-        handed on no more (rule 7), nor is one whose turn is over."""
+        """A DETACHED lease is on the masters itself, and so is one with a value (rule 4). A tenure that is
+        older than its class holds anything is handed on no more (rule 7), nor is one whose turn is over."""
         if tenure.turn is not None and tenure.turn.is_over(now_ns):
             return False
         too_old = now_ns >= tenure.began_ns + holder.max_hold_ms * NS_PER_MS
-        return tenure.is_ours and not holder.detached and not too_old and now_ns < tenure.deadline_ns
+        is_its_own = holder.detached or is_plain(holder.value)
+        return tenure.is_ours and not is_its_own and not too_old and now_ns < tenure.deadline_ns
 
     def _go_on(self, queue: Queue, now_ns: int, *, proven: bool) -> None:
         """Nobody has it just now. proven: it was, a moment ago; it is not asked a second time."""
@@ -107,7 +109,7 @@ class HandingOn:
         it are there as they were."""
         if self._masters.clocks_in_doubt or tenure.gained_ns is not self._masters.gained_ns():
             return False
-        if tenure.doubted_ns > tenure.t1_ns:
+        if tenure.is_doubted:
             return False
         return self._masters.stand(tenure.proven & ~tenure.gone.mask, tenure.t1_ns, now_ns)
 
@@ -201,8 +203,8 @@ class HandingOn:
         self._returns.answers(queue.resource, asker, How.FREED, self._returns.all_masters, now_ns)
 
     def doubted(self, queue: Queue, now_ns: int) -> None:
-        """It is said that it was taken away by force: nobody else gets it without a proof of later, and
-        whoever has it is to know soon."""
+        """It is said that it was taken away, or given back elsewhere: nobody else gets it without a proof of
+        later, and whoever has it, or waits for it here, is to know soon."""
         tenure = queue.tenure
         assert tenure is not None
         tenure.doubted_ns = now_ns

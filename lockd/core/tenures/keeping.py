@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from lockd.core.leases import Lease, Standing
+from lockd.core.plain_values import is_plain
 from lockd.core.queues import Kept, KeptEnd, Queue
 from lockd.core.tenures.means import Means
 from lockd.core.tenures.returns import Returns
@@ -44,7 +45,7 @@ class Keeping:
         """This lease is about to end. Whether it was asked for so soon behind the one before that its tenure
         is kept, if nobody wants it just now. One that another host waits for begins anew."""
         holder = lease.holder
-        if not holder.keep_ms or holder.detached:
+        if not holder.keep_ms or holder.detached or is_plain(holder.value):
             return False
         before_ns = self._unlocked_ns.pop(lease.resource, None)
         if why != "released" or lease.tenure.turn is not None:

@@ -11,7 +11,7 @@ from lockd.core.ballots.put_back import PutBack
 from lockd.core.errors import ErrorWord
 from lockd.core.leases import Lease, Loss, Standing, Tenure, on_masters
 from lockd.core.queues import Queue
-from lockd.core.refusals import NOT_HELD, UNREAD, expired
+from lockd.core.refusals import HELD_OUT, NOT_HELD, UNREAD, expired
 from lockd.core.tenures.means import Means
 from lockd.core.tenures.returns import Returns
 from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns, drift_ns
@@ -52,24 +52,19 @@ class Renewals:
         """It is kept from now on, as long as it may be."""
         self._returns.held += 1
         lease.tenure.lease = lease
-        if lease.holder.detached:
-            self._keep_detached(lease, now_ns)
-        else:
+        self._returns.is_granted(lease, now_ns)
+        if not lease.holder.detached:
             queue.tenure, queue.lease = lease.tenure, lease
             self._journal.held(lease, self._masters.clock_lows_ns())
         lease.timer = self._timers.at(self._first_look_ns(lease), self._look_after, lease)
-
-    def _keep_detached(self, lease: Lease, now_ns: int) -> None:
-        """A quorum has granted it: one before it of the same token is on no quorum any more."""
-        before = self._returns.detached.get((lease.resource, lease.token))
-        if before is not None:
-            self._returns.over(before, "expired", now_ns)
-        self._returns.detached[lease.resource, lease.token] = lease
 
     def _first_look_ns(self, lease: Lease) -> int:
         return lease.lose_at_ns() if lease.holder.detached else lease.renew_at_ns()
 
     def _next_look_ns(self, lease: Lease) -> int:
+        """Behind a proof. What was said to be gone meanwhile may have been so only since masters answered."""
+        if lease.tenure.is_doubted:
+            return lease.tenure.doubted_ns
         return lease.lose_at_ns() if lease.holder.detached else lease.renew_again_at_ns()
 
     def look_after(self, lease: Lease, now_ns: int) -> None:
@@ -81,7 +76,7 @@ class Renewals:
             self.run_out(lease, now_ns)
             return
         if lease.let_go_ns is not None and now_ns >= lease.let_go_ns:
-            self._returns.end(lease, "app gone", now_ns)
+            self._returns.end(lease, "expired" if lease.ends_early else "app gone", now_ns)
             return
         next_ns = lease.promised_ns
         if lease.standing is Standing.HELD:
@@ -144,6 +139,8 @@ class Renewals:
     def _renew(self, lease: Lease, now_ns: int) -> None:
         tenure = lease.tenure
         ttl_ms = lease.extension_ttl_ms(lease.ttl_ms, now_ns)
+        if tenure.is_doubted:
+            ttl_ms = ttl_ms or lease.proof_ttl_ms(now_ns)
         if tenure.inherited is not None and tenure.inherited.goes_on and not lease.is_wanted:
             lease.loss = UNREAD
         elif ttl_ms and lease.is_wanted:
@@ -328,14 +325,7 @@ class Renewals:
         lease.loss = f"it could not be renewed: {refusal.text}"
         without = tenure.gone.mask | extension.others
         if without.bit_count() > self._parameters.masters - self._quorum:
-            # So many masters lost it, or never had it, that another may have it already: no retry can prove
-            # that it was held all the time. Its holder may learn of that late, so where it still is, it stays
-            # until the holder gives it back or its last promise is over: it may be all that keeps others out
-            # (rule 12).
-            names = ", ".join(self._masters.name(m) for m in bits(tenure.gone.mask))
-            reason = f"it is gone from {names}: removed by force, or data was lost"
-            self.lose(lease, Loss.GONE, reason, now_ns, gone=True)
-            self._returns.take_back(tenure, tenure.gone, now_ns)
+            self._is_gone(lease, now_ns)
             extension.refused(expired(lease))
         else:
             extension.refused(refusal)
@@ -344,6 +334,35 @@ class Renewals:
                 # once: where no master is up, that settles at once too, and would go round.
                 again_ns = now_ns + self._parameters.backoff_first_ms * NS_PER_MS
                 self.look_again(lease, min(again_ns, lease.lose_at_ns()))
+
+    def _is_gone(self, lease: Lease, now_ns: int) -> None:
+        """So many masters lost it, or never had it, that another may have it already: no retry can prove that
+        it was held all the time."""
+        tenure = lease.tenure
+        if lease.said_released and tenure.is_ours:
+            self._was_released(lease, now_ns)
+            return
+        # Its holder may learn of that late, so where it still is, it stays until the holder gives it back or
+        # its last promise is over: it may be all that keeps others out (rule 12).
+        names = ", ".join(self._masters.name(m) for m in bits(tenure.gone.mask))
+        reason = f"it is gone from {names}: removed by force, or data was lost"
+        self.lose(lease, Loss.GONE, reason, now_ns, gone=True)
+        self._returns.take_back(tenure, tenure.gone, now_ns)
+
+    def _was_released(self, lease: Lease, now_ns: int) -> None:
+        """Through another agent, by its value. It is free for all now, and no loss.
+
+        That a quorum has it no more the masters have just said, so any other host may have the resource
+        already. That it was given back, and not lost, is a notice's word. Who gave it back has named its
+        value, which ends it for all who have that value, as in Redis: no promise is left to be kept (rule
+        12). Were the notice wrong, this host would be where all others are without it: what keeps them out
+        the masters say, and of that the notice changes nothing.
+        """
+        lease.loss = "it was given back through another agent, by its value"
+        lease.deadline_ns = min(lease.deadline_ns, now_ns)
+        lease.holder.lost(lease, lease.loss)
+        self._returns.release(lease.tenure, now_ns)
+        self._returns.over(lease, "released elsewhere", now_ns)
 
     def clocks_moved(self, now_ns: int) -> None:
         """Masters' clocks have gained on this host's: where a quorum's did, it stood still, or they were set.
@@ -385,12 +404,7 @@ class Renewals:
             if worked and at_ns < (ends_ns := deadline_ns(now_ns, extension.lasts_ms) - cut_ns):
                 extension.done(Extended(token, None, ends_ns, None))
             elif extension.held_out:
-                extension.refused(
-                    Refusal(
-                        ErrorWord.EXPIRED,
-                        "it was held for max_hold, or is a session lock: its own agent extends it",
-                    )
-                )
+                extension.refused(HELD_OUT)
             elif extension.outcome is ExtensionOutcome.GONE:
                 extension.refused(self._not_here(extension))
             else:

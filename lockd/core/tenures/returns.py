@@ -28,6 +28,7 @@ class Returns:
         hands_on: Callable[[Lease, str, int, Reply | None], bool],
     ) -> None:
         self.detached: dict[tuple[bytes, bytes], Lease] = {}
+        self._detached_of: dict[bytes, tuple[Lease, ...]] = {}
         self.held = 0
         self.all_masters = (1 << means.parameters.masters) - 1
         self._parameters = means.parameters
@@ -111,16 +112,37 @@ class Returns:
         lease.tenure.is_over = True
         self.ask_no_more(lease.tenure, now_ns)
         if lease.holder.detached:
-            del self.detached[lease.resource, lease.token]
+            self._is_detached_no_more(lease)
             if queue is not None and queue.rest is not None:
                 self._timers.cancel(queue.rest)
                 self._campaigns.rested(queue, now_ns)
         elif queue is not None:
             self.tenure_over(queue, now_ns)
 
+    def is_granted(self, lease: Lease, now_ns: int) -> None:
+        """By a quorum: a detached one before it of the same token is on no quorum any more."""
+        before = self.detached.get((lease.resource, lease.token))
+        if before is not None:
+            self.over(before, "expired", now_ns)
+        if not lease.holder.detached:
+            return
+        self.detached[lease.resource, lease.token] = lease
+        self._detached_of[lease.resource] = (*self.detached_of(lease.resource), lease)
+
+    def detached_of(self, resource: bytes) -> tuple[Lease, ...]:
+        """Of one resource. Mostly one: others may have been released elsewhere."""
+        return self._detached_of.get(resource, ())
+
+    def _is_detached_no_more(self, lease: Lease) -> None:
+        del self.detached[lease.resource, lease.token]
+        left = tuple(other for other in self._detached_of.pop(lease.resource) if other is not lease)
+        if left:
+            self._detached_of[lease.resource] = left
+
     def lease_over(self, lease: Lease, why: str, now_ns: int) -> None:
         """Who waits for what is asked of it is told so."""
         lease.standing = Standing.OVER
+        self._campaigns.polls.is_free(lease.resource)
         for ballot in lease.tenure.under_way:
             ballot.refused(expired(lease))
         self._timers.cancel(lease.timer)
@@ -176,6 +198,7 @@ class Returns:
             # On fewer masters it may be held as before, by who believes in it. Nobody tells those that were
             # away, so the app has to ask again.
             if release.deleted and release.is_confirmed:
+                self._campaigns.polls.is_free(resource)
                 release.done(None)
             elif release.outcome is ReleaseOutcome.NOT_THERE:
                 release.refused(NOT_HELD)

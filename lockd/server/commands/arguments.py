@@ -4,6 +4,7 @@ import re
 from typing import NamedTuple
 
 _NUMBER = re.compile(rb"[0-9]{1,18}\Z")
+_OF_REDIS = re.compile(rb"-?[0-9]{1,15}\Z")
 _TOKEN = re.compile(rb"[!-~]{1,64}\Z")
 
 
@@ -30,6 +31,13 @@ def number_in(word: bytes, name: str) -> int:
     """From 1 on, as a client writes it."""
     if not _NUMBER.match(word) or not int(word):
         raise _no_number(word, name, "from 1 on")
+    return int(word)
+
+
+def whole(word: bytes, least: int = 1) -> int:
+    """A number as Redis reads it, from `least` on."""
+    if not _OF_REDIS.match(word) or int(word) < least:
+        raise BadRequest(f"ERR value is not an integer or out of range: '{quoted(word)}'")
     return int(word)
 
 

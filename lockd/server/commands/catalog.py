@@ -8,7 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 
 from lockd.config.globs import PATTERN_BYTES_MOST, matcher
-from lockd.server.commands import connection, info, leases, listings, operators, reload
+from lockd.server.commands import (
+    connection,
+    info,
+    leases,
+    listings,
+    operators,
+    plain,
+    reload,
+    scripting,
+    transactions,
+    waiting,
+)
 from lockd.server.commands.command import OTHERS, Argument, Command, Group, arity_error
 from lockd.server.commands.readings import Readings
 from lockd.server.resp import replies
@@ -61,14 +72,11 @@ def command_info(names: Sequence[str] = ()) -> list[list[object] | None]:
 
 
 def _info(command: Command) -> list[object]:
-    key = 1 if command.key_access else 0
     return [
         command.name,
         command.arity,
         _simple_strings(command.flags),
-        key,
-        key,
-        key,
+        *_key_positions(command),
         _simple_strings(_acl_categories(command)),
         ReplySet(),
         ReplySet(_key_specifications(command)),
@@ -94,21 +102,44 @@ def _acl_categories(command: Command) -> list[str]:
     return [*categories, "@connection"] if command.group == "connection" else categories
 
 
+def _key_positions(command: Command) -> tuple[int, int, int]:
+    """First, last, step. None where they follow a number that says how many there are."""
+    if not command.key_access or not _begins_with_key(command):
+        return 0, 0, 0
+    return 1, -1 if _is_all_keys(command) else 1, 1
+
+
+def _begins_with_key(command: Command) -> bool:
+    return command.arguments[0].type == "key"
+
+
+def _is_all_keys(command: Command) -> bool:
+    return command.arguments[-1].multiple and all(
+        argument.type == "key" and argument.token is None for argument in command.arguments
+    )
+
+
 def _key_specifications(command: Command) -> list[dict[str, object]]:
-    """The first argument, and with OTHERS all that come last."""
+    """The first argument, and with OTHERS all that come last; or those of a script."""
     if not command.key_access:
         return []
-    first = _keys_from(command, "index", {"index": 1}, last=0)
+    if not _begins_with_key(command):
+        return [_keys_from(command, "index", {"index": 2}, "keynum", {"keynumidx": 0, "firstkey": 1})]
+    last = -1 if _is_all_keys(command) else 0
+    first = _keys_from(command, "index", {"index": 1}, "range", {"lastkey": last, "limit": 0})
     if OTHERS not in command.arguments:
         return [first]
-    return [first, _keys_from(command, "keyword", {"keyword": OTHERS.token, "startfrom": 3}, last=-1)]
+    behind: dict[str, object] = {"keyword": OTHERS.token, "startfrom": 3}
+    return [first, _keys_from(command, "keyword", behind, "range", {"lastkey": -1, "limit": 0})]
 
 
-def _keys_from(command: Command, how: str, where: dict[str, object], last: int) -> dict[str, object]:
+def _keys_from(
+    command: Command, begin: str, where: dict[str, object], find: str, which: dict[str, object]
+) -> dict[str, object]:
     return {
         "flags": _simple_strings(command.key_access),
-        "begin_search": {"type": how, "spec": where},
-        "find_keys": {"type": "range", "spec": {"lastkey": last, "keystep": 1, "limit": 0}},
+        "begin_search": {"type": begin, "spec": where},
+        "find_keys": {"type": find, "spec": {**which, "keystep": 1}},
     }
 
 
@@ -261,7 +292,7 @@ def answer(words: Sequence[bytes], protocol: int) -> bytes:
     subcommand = find(f"command|{texts[0]}")
     if texts[0].lower() in ("getkeys", "getkeysandflags"):
         return replies.error(
-            "ERR COMMAND GETKEYS is not answered: resources are the first argument and all behind AND"
+            "ERR COMMAND GETKEYS is not answered: COMMAND INFO says where the keys of a command stand"
         )
     if subcommand is None:
         return replies.error(f"ERR unknown subcommand '{texts[0][:128]}'. Try {_BY_NAME['command'].usage()}")
@@ -298,6 +329,10 @@ GROUPS = (
     info.COMMANDS,
     connection.COMMANDS,
     COMMAND,
+    plain.COMMANDS,
+    scripting.COMMANDS,
+    transactions.COMMANDS,
+    waiting.COMMANDS,
 )
 COMMANDS = tuple(command for group in GROUPS for command in group.commands if command.listed)
 

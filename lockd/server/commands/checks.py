@@ -10,7 +10,7 @@ from lockd.core.values import Refusal
 from lockd.metrics.leases import LeaseMetrics
 from lockd.server.canary import RESERVED
 from lockd.server.commands.arguments import BadRequest
-from lockd.server.commands.command import RESOURCE, Command
+from lockd.server.commands.command import Command
 from lockd.server.peer import Peer
 from lockd.server.session import Session
 from lockd.server.shared import Shared
@@ -35,7 +35,7 @@ class Checks:
         """In their order. Most commands need none."""
         checks = {
             self._is_operator: "admin" in command.flags,
-            self._names_resource: command.arguments[:1] == (RESOURCE,),
+            self._names_resource: bool(command.key_access),
             self._is_not_reserved: command.grants,
             self._may_lock: command.for_lockers,
         }
@@ -77,18 +77,25 @@ class Checks:
             self._may_lock_one(session, command, words, resource)
 
     def _may_lock_one(self, session: Session, command: Command, words: list[bytes], resource: bytes) -> None:
+        holds = self._holds(session.peer, command, words)
+        self.may(session, resource, takes=command.grants, about=command.about_a_lease, holds=holds)
+
+    def may(self, session: Session, resource: bytes, *, takes: bool, about: str, holds: bool) -> None:
+        """Whether this user may do with it what is for those who may lock it. takes: that is to lock it;
+        about: what is done to a lease, as the metrics name it; holds: the user has it, and goes on with it: a
+        reload takes nothing from holders."""
         peer = session.peer
         lock_class = self._current.config.class_of(resource)
-        if self._shared.permissions.may_lock(peer, lock_class) or self._holds(peer, command, words):
+        if self._shared.permissions.may_lock(peer, lock_class) or holds:
             return
         self._incidents.denied(peer, resource, lock_class.name)
-        if command.grants:
+        if takes:
             self._metrics.refused(lock_class.name, _DENIED, 0)
-        else:
-            self._incidents.lease_refused(command.name, resource, _DENIED)
+        elif about:
+            self._incidents.lease_refused(about, resource, _DENIED)
         raise BadRequest(f"DENIED uid {peer.uid} may not lock resources of the class '{lock_class.name}'")
 
     def _holds(self, peer: Peer, command: Command, words: list[bytes]) -> bool:
-        """Who might not lock it any more extends what he has: a reload takes nothing from holders."""
+        """Who might not lock it any more extends what he has."""
         lease = None if command.grants else self._shared.locks.known(words[1], words[2])
         return lease is not None and pid_and_uid(lease.holder.owner)[1] == peer.uid

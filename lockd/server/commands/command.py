@@ -46,9 +46,11 @@ class Command:
     of its resource.
 
     resources: of its words, the resources that it names: each is checked. in_order: it waits until all before
-    it are answered, since it changes how replies are written, or ends them. ends_multi: it is run also in a
-    MULTI. brings_no_loss: it is run also while its connection has a loss to be told of. listed: COMMAND tells
-    of it. promise: the README's words for its reply, in Markdown; none where it is as in Redis.
+    it are answered, since it changes how replies are written, or ends them. queues: it may be in a MULTI, and
+    waits for its EXEC; ends_multi: it is run also in a MULTI. gives_back: what it gives back, if it does, it
+    gives back also when its app has closed meanwhile. brings_no_loss: it is run also while its
+    connection has a loss to be told of. listed: COMMAND tells of it. promise: the README's words for its
+    reply, in Markdown; none where it is as in Redis.
     """
 
     name: str
@@ -64,6 +66,8 @@ class Command:
     for_lockers: bool = False
     in_order: bool = False
     ends_multi: bool = False
+    queues: bool = False
+    gives_back: bool = False
     brings_no_loss: bool = False
     listed: bool = True
     promise: str = ""
@@ -77,6 +81,12 @@ class Command:
     def grants(self) -> bool:
         """It may give its resource to the one who asks."""
         return "insert" in self.key_access
+
+    @property
+    def about_a_lease(self) -> str:
+        """What it does to one that is held, as the metrics name it: extend or unlock; '' neither."""
+        named = {"delete": "unlock", "update": "extend"}
+        return next((named[access] for access in self.key_access if access in named), "")
 
     def usage(self) -> str:
         """How it is written, like `UNLOCK resource token`."""

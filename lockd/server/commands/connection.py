@@ -3,8 +3,9 @@
 import re
 
 from lockd import __version__
-from lockd.server.commands.arguments import BadRequest, Misused
+from lockd.server.commands.arguments import BadRequest, Misused, quoted
 from lockd.server.commands.command import Argument, Command, Group, Handler, arity_error
+from lockd.server.commands.instead import unknown_of_client
 from lockd.server.resp import replies
 from lockd.server.session import Session
 
@@ -16,8 +17,6 @@ _HANDSHAKE = ("noscript", "loading", "stale", "fast", "no_auth", "allow_busy")
 
 _OK = b"+OK\r\n"
 _PONG = b"+PONG\r\n"
-_NO_MULTI = b"-ERR there is no MULTI: a LOCK can't be undone. Send these commands as a plain pipeline\r\n"
-_NOTHING_EXECUTED = b"-EXECABORT there is no MULTI, and nothing of it was run\r\n"
 
 
 @COMMANDS(
@@ -235,6 +234,8 @@ def client_info(session: Session, words: list[bytes]) -> bytes:
     )
 )
 def client_setinfo(session: Session, words: list[bytes]) -> bytes:
+    if words[2].upper() == b"LIB-NAME":
+        session.library = _client_name(words[3])
     return _OK
 
 
@@ -273,53 +274,8 @@ _OF_CLIENT: dict[str, tuple[Command, Handler]] = {
 def client(session: Session, words: list[bytes]) -> bytes | None:
     found = _OF_CLIENT.get(f"client|{words[1].decode(errors='replace').lower()}")
     if found is None:
-        quoted = words[1][:64].decode(errors="backslashreplace")
-        raise Misused(f"ERR unknown subcommand '{quoted}'. Try")
+        raise Misused(unknown_of_client(quoted(words[1])))
     command, handler = found
     if not command.accepts(len(words)):
         return replies.error(f"ERR {arity_error(command.name)}")
     return handler(session, words)
-
-
-@COMMANDS(
-    Command("multi", -1, "connection", (), "Is refused.", "an error", brings_no_loss=True, listed=False)
-)
-def multi(session: Session, words: list[bytes]) -> bytes:
-    """It is refused, and so is all up to its end: most clients send all of it at once, and a LOCK in it
-    would be held by somebody who is told that nothing was done."""
-    session.in_multi = True
-    return _NO_MULTI
-
-
-@COMMANDS(
-    Command(
-        "exec",
-        -1,
-        "connection",
-        (),
-        "Ends what was no MULTI.",
-        "EXECABORT",
-        ends_multi=True,
-        brings_no_loss=True,
-        listed=False,
-    )
-)
-@COMMANDS(
-    Command(
-        "discard",
-        -1,
-        "connection",
-        (),
-        "Ends what was no MULTI.",
-        "OK",
-        ends_multi=True,
-        brings_no_loss=True,
-        listed=False,
-    )
-)
-def end_of_multi(session: Session, words: list[bytes]) -> bytes:
-    name = words[0].upper()
-    if not session.in_multi:
-        return replies.error(f"ERR {name.decode()} without MULTI")
-    session.in_multi = False
-    return _NOTHING_EXECUTED if name == b"EXEC" else _OK

@@ -1,29 +1,44 @@
 """INFO: what the agent knows of itself, in sections as Redis has them."""
 
 import os
+import re
 import time
 from collections.abc import Iterator
+from urllib.parse import quote
 
 from lockd import __version__
 from lockd.build import build
+from lockd.clock import boottime_ns
 from lockd.config.current import Current
 from lockd.core.owners import Process
-from lockd.core.validity import NS_PER_MS
+from lockd.core.validity import NS_PER_MS, NS_PER_S
 from lockd.masters.fleet import Fleet
 from lockd.metrics.collector import Metrics
 from lockd.metrics.occupancy import ClassOccupancy
 from lockd.server.commands.command import Argument, Command, Group
 from lockd.server.commands.readings import Readings
+from lockd.server.dropin.script_cache import RefusedScript, ScriptCache
+from lockd.server.dropin.usage import UNNAMED, Usage
+from lockd.server.peer import Peer
 from lockd.server.resp import replies
 from lockd.server.session import Session
 from lockd.server.shared import Shared
 
 COMMANDS = Group()
 
+_PLAIN = "".join(chr(code) for code in range(ord(" "), ord("~") + 1) if chr(code) not in "%,=")
+
 
 class Info:
     def __init__(
-        self, current: Current, shared: Shared, fleet: Fleet, metrics: Metrics, readings: Readings
+        self,
+        current: Current,
+        shared: Shared,
+        fleet: Fleet,
+        metrics: Metrics,
+        readings: Readings,
+        usage: Usage,
+        scripts: ScriptCache,
     ) -> None:
         self._current = current
         self._locks = shared.locks
@@ -32,6 +47,8 @@ class Info:
         self._fleet = fleet
         self._metrics = metrics
         self._readings = readings
+        self._usage = usage
+        self._scripts = scripts
         self._started_s = time.monotonic()
 
     @COMMANDS(
@@ -57,10 +74,11 @@ class Info:
 
     async def info(self, session: Session, wanted: set[str]) -> bytes:
         return await self._readings.lane.answer(
-            session.peer.uid, lambda: replies.bulk(self._text(wanted).encode(), session.protocol)
+            session.peer.uid,
+            lambda: replies.bulk(self._text(wanted, session.peer).encode(), session.protocol),
         )
 
-    def _text(self, wanted: set[str]) -> str:
+    def _text(self, wanted: set[str], peer: Peer) -> str:
         """The text of INFO: sections as Redis has them, so that clients that look for `loading:0` find it."""
         canary, config = self._metrics.canary.trouble, self._current.config
         sections: dict[str, dict[str, object]] = {
@@ -95,6 +113,14 @@ class Info:
                 "canary_trouble": canary.code,
                 "journal_trouble": self._metrics.agent.journal_trouble(),
                 **self._metrics.leases.totals(),
+            },
+        }
+        sections["dropin"] = {
+            **{f"library_{_word(name)}": f"requests={count}" for name, count in self._usage.requests.items()},
+            **{
+                f"refused_script_{one.digest}": _refused_script(one)
+                for one in self._scripts.refused.values()
+                if peer.uid in one.uids or self._shared.permissions.is_admin(peer)
             },
         }
         everything = not wanted or wanted & {"all", "everything", "default"}
@@ -139,6 +165,22 @@ class Info:
 def _process_line(process: Process) -> str:
     numbers = f"uid={process.uid},connections={len(process.connections)},leases={len(process.leases)}"
     return f"process_{process.pid}:{numbers}\r\n"
+
+
+def _word(text: str) -> str:
+    """As part of a field's name or value: none of what separates those."""
+    return re.sub(r"[^!-~]|[:,=]", "_", text)
+
+
+def _escaped(text: str) -> str:
+    """As a field's value: percent signs stand for what separates values, and for what is no plain text."""
+    return quote(text, safe=_PLAIN)
+
+
+def _refused_script(script: RefusedScript) -> str:
+    ago_s = (boottime_ns() - script.last_ns) // NS_PER_S
+    library = _word(script.library) or UNNAMED
+    return f"library={library},why={_escaped(script.why)},count={script.count},seconds_ago={ago_s}"
 
 
 def _class_line(label: str, of: ClassOccupancy, totals: dict[str, int]) -> str:

@@ -24,7 +24,7 @@ from lockd.server.commands.arguments import (
 from lockd.server.commands.command import OTHERS, RESOURCE, Argument, Command, Group
 from lockd.server.heirs import Heir
 from lockd.server.joint_requests import JointRequest, Part, SeveralRequest, SlotPart, SlotsRequest
-from lockd.server.lease_requests import LockRequest, UnlockOrExtend
+from lockd.server.lease_requests import LockRequest, UnlockOrExtend, refused_for_limits
 from lockd.server.resp import replies
 from lockd.server.session import Session
 from lockd.server.shared import Shared
@@ -39,7 +39,6 @@ _OTHERS_NEWS = (
     "ERR NOTIFY is for who has locked it: the lease is another process's, or another connection's. EXTEND it "
     "without"
 )
-_SPARE = "connections: all are in use, and this one is for what operators ask"
 
 
 class Leases:
@@ -193,15 +192,10 @@ class Leases:
     def _start_lock(
         self, session: Session, request: LockRequest | JointRequest, *, ready: bool = True
     ) -> None:
-        no_room = session.is_spare and not session.finds_room()
-        refusal = _SPARE if no_room else self._quotas.refuse_lock(session.usage, request.locks)
+        self._metrics.asked(request.label, "lock")
+        refusal = refused_for_limits(session, request.label, request.locks, self._metrics)
         if refusal is not None:
-            self._incidents.limit_hit(refusal, session.peer)
-            self._metrics.refused(request.label, Refusal(ErrorWord.LIMIT, refusal), 0)
-            session.answer(request, replies.error(f"LIMIT {refusal}"))
-            if no_room:
-                # An app of root's: its pool would have this connection for the next LOCK, too.
-                session.end()
+            session.answer(request, replies.error(str(refusal)))
             return
         request.begins(boottime_ns(), ready=ready)
         for name in request.names if request in session.waiting else ():
@@ -217,6 +211,7 @@ class Leases:
             "1",
             (RESOURCE, Argument("token")),
             key_access=("RW", "delete"),
+            gives_back=True,
             brings_no_loss=True,
             promise=(
                 "`1`, once a quorum has confirmed it, the next in line on this host has it, or its agent "

@@ -11,6 +11,7 @@ from lockd.config.globs import PATTERN_BYTES_MOST, matcher
 from lockd.config.model import CANARY
 from lockd.core.flow import Place
 from lockd.core.leases import Lease, Standing, pid_and_uid
+from lockd.core.plain_values import value_of
 from lockd.core.queues import Kept, Queue
 from lockd.core.validity import NS_PER_MS, left_ms
 from lockd.masters import survey
@@ -20,6 +21,7 @@ from lockd.server.commands.arguments import BadRequest, Misused
 from lockd.server.commands.command import RESOURCE, Argument, Command, Group
 from lockd.server.commands.readings import Readings
 from lockd.server.commands.tenants import tenant_of
+from lockd.server.dropin.plain_locks import PlainLock
 from lockd.server.peer import Peer
 from lockd.server.resp import replies
 from lockd.server.session import Session
@@ -62,7 +64,7 @@ class Listings:
                 "`host`, `pid`, `uid`, `fence`, `kept`: 1 where nobody has it and its host keeps it "
                 "(`keep_ms`), `ttl_ms`, `held_ms`, `masters`, `of`, `quorum`. Of another host, `pid`, "
                 "`uid` and `held_ms` are of who had it first, where it is handed on there, and `fence` "
-                "and `kept` nil: its agent alone knows. A DETACHED lease shows no `fence`. "
+                "and `kept` nil: its agent alone knows. "
                 "`DENIED` where you may not look"
             ),
         )
@@ -80,7 +82,7 @@ class Listings:
             "agent alone.",
             "array of maps, as of HOLDER; with LOCAL: resource, holder, class, pid, uid, fence, "
             "ttl_ms, held_ms, "
-            "masters, of, detached, bound, lost, kept, waiters",
+            "masters, of, detached, bound, via, library, lost, kept, waiters",
             (
                 Argument("pattern", "pattern", optional=True),
                 Argument("local", "pure-token", token="LOCAL", optional=True),
@@ -88,8 +90,9 @@ class Listings:
             promise=(
                 "list of such maps, over all masters, of the leases that you may see (a glob as Redis "
                 "reads it, of 128 bytes; 10,000 leases at most); `LOCAL`: this host's, without `host` "
-                "and `quorum`, and with `class`, `fence`, `detached`, `bound`, `lost`, `waiters`; where "
-                "`kept` is 1, of the last that had it, and `held_ms` since then"
+                "and `quorum`, and with `class`, `fence`, `detached`, `bound`, `via` (`lock`, `set`, "
+                "`script`), `library`, `lost`, `waiters`; where `kept` is 1, of the last that had it, and "
+                "`held_ms` since then"
             ),
         )
     )
@@ -141,7 +144,7 @@ class Listings:
         ):
             self._incidents.denied(peer, resource, label)
             return replies.error(f"DENIED uid {peer.uid} may not see leases of the class '{label}'")
-        if found.answered < self._quorum and best is None:
+        if found.answered.bit_count() < self._quorum and best is None:
             return replies.error("NOQUORUM too few masters answered to say whether it is held")
         return replies.value(best and self._row(resource, best), session.protocol)
 
@@ -263,6 +266,7 @@ class Listings:
             "of": len(self._fleet.links),
             "detached": int(lease.holder.detached),
             "bound": lease.holder.bound.value,
+            **_asked_by(lease),
             "lost": int(lease.standing is Standing.LOST),
             "kept": 0,
             "waiters": len(queue.waiters) if queue else 0,
@@ -286,10 +290,20 @@ class Listings:
             "of": len(self._fleet.links),
             "detached": 0,
             "bound": None,
+            "via": "lock",
+            "library": "",
             "lost": 0,
             "kept": 1,
             "waiters": len(queue.waiters),
         }
+
+
+def _asked_by(lease: Lease) -> dict[str, str]:
+    """By what it was asked for, and by which library, if that has said so."""
+    holder = lease.holder
+    if isinstance(holder, PlainLock):
+        return {"via": holder.via, "library": holder.library.decode(errors="backslashreplace")}
+    return {"via": "lock" if value_of(lease.token) is None else "set", "library": ""}
 
 
 def master_rows(fleet: Fleet) -> list[dict[str, Any]]:

@@ -5,17 +5,37 @@ from collections.abc import Callable
 from lockd.config.current import Current
 from lockd.masters.fleet import Fleet
 from lockd.metrics.collector import Metrics
-from lockd.server.commands import catalog, connection, info, leases, listings, operators, reload
-from lockd.server.commands.arguments import BadRequest, Misused
+from lockd.server.commands import (
+    catalog,
+    connection,
+    info,
+    instead,
+    leases,
+    listings,
+    operators,
+    plain,
+    reload,
+    scripting,
+    transactions,
+    waiting,
+)
+from lockd.server.commands.arguments import BadRequest, Misused, quoted
 from lockd.server.commands.checks import Check, Checks
 from lockd.server.commands.command import Command, Handler, arity_error
 from lockd.server.commands.readings import Readings
+from lockd.server.dropin.looking import Looking
+from lockd.server.dropin.performing import Ground
+from lockd.server.dropin.preparing import Preparing
+from lockd.server.dropin.script_cache import ScriptCache
+from lockd.server.dropin.signals import Signals
+from lockd.server.dropin.usage import Usage
 from lockd.server.reload import Reload
 from lockd.server.resp import replies
-from lockd.server.session import Session
+from lockd.server.session import MULTI_BYTES, Multi, Session
 from lockd.server.shared import Shared
 
-_REFUSED_IN_MULTI = b"-ERR not run: it came in a MULTI, and there is none here\r\n"
+_NOT_IN_MULTI = "ERR '%s' is not taken in a MULTI: Redis's own lock commands are. Send it alone"
+_QUEUED = b"+QUEUED\r\n"
 
 
 class Commands:
@@ -26,12 +46,30 @@ class Commands:
     ) -> None:
         checks = Checks(current, shared, metrics.leases)
         readings = Readings()
+        looking = Looking(shared, fleet, readings)
+        scripts = ScriptCache(shared)
+        signals = Signals(looking)
+        usage = Usage()
+        ground = Ground(
+            current=current,
+            shared=shared,
+            looking=looking,
+            signals=signals,
+            metrics=metrics.leases,
+            usage=usage,
+            checks=checks,
+        )
+        preparing = Preparing(ground, scripts)
         bound = (
             leases.COMMANDS.handlers(leases.Leases(current, shared, metrics.leases)),
+            plain.COMMANDS.handlers(plain.Plain(preparing)),
+            scripting.COMMANDS.handlers(scripting.Scripting(preparing, scripts)),
+            transactions.COMMANDS.handlers(transactions.Transactions(preparing, self._usage)),
+            waiting.COMMANDS.handlers(waiting.Waiting(current, signals, checks)),
             listings.COMMANDS.handlers(listings.Listings(current, shared, fleet, readings)),
             operators.COMMANDS.handlers(operators.Operators(fleet, shared.locks, metrics.agent, shared.log)),
             reload.COMMANDS.handlers(reload.Reloading(reloading, shared.locks)),
-            info.COMMANDS.handlers(info.Info(current, shared, fleet, metrics, readings)),
+            info.COMMANDS.handlers(info.Info(current, shared, fleet, metrics, readings, usage, scripts)),
             connection.COMMANDS.handlers(),
             catalog.COMMAND.handlers(catalog.Catalog(readings)),
         )
@@ -47,27 +85,69 @@ class Commands:
     def _names(self, wanted: Callable[[Command], bool]) -> frozenset[bytes]:
         return frozenset(name for name, (command, *_) in self._table.items() if wanted(command))
 
+    def _usage(self, name: bytes) -> str:
+        return self._table[name.upper()][0].usage()
+
     def run(self, session: Session, words: list[bytes]) -> bytes | None:
         """Carry out one command."""
         name = words[0].upper()
-        if session.in_multi and name not in self._in_multi:
-            return _REFUSED_IN_MULTI
+        if session.multi is not None and name not in self._in_multi:
+            return self._queue(session, words)
         found = self._table.get(name)
         if found is None:
-            quoted = words[0][:64].decode(errors="backslashreplace")
-            return replies.error(f"ERR unknown command '{quoted}'. COMMAND LIST names those that there are")
+            return replies.error(instead.unknown(quoted(words[0])))
         command, checks, handler = found
         if not command.accepts(len(words)):
             return replies.error(f"ERR {arity_error(command.name)}: {command.usage()}")
         try:
-            resources = command.resources(words) if checks else []
-            for check in checks:
-                check(session, command, words, resources)
+            self._check(session, command, checks, words)
             return handler(session, words)
         except Misused as misused:
             return replies.error(f"{misused} {command.usage()}")
         except BadRequest as bad:
             return replies.error(str(bad))
+
+    def give_back(self, session: Session, words: list[bytes]) -> None:
+        """As `session.Runner` has it."""
+        command, _, _ = self._table.get(words[0].upper(), (None, (), None))
+        if command is not None and command.gives_back:
+            self.run(session, words)
+
+    def _queue(self, session: Session, words: list[bytes]) -> bytes:
+        """Of a MULTI: checked now, run by its EXEC. What can't be in one breaks it."""
+        multi = session.multi
+        assert multi is not None
+        refusal = self._why_not_queued(session, multi, words)
+        if refusal:
+            multi.is_broken = True
+            return replies.error(refusal)
+        multi.queued.append(words)
+        return _QUEUED
+
+    def _why_not_queued(self, session: Session, multi: Multi, words: list[bytes]) -> str:
+        command, checks, _ = self._table.get(words[0].upper(), (None, (), None))
+        if command is None:
+            return instead.unknown(quoted(words[0]))
+        if not command.queues:
+            return _NOT_IN_MULTI % quoted(words[0])
+        if not command.accepts(len(words)):
+            return f"ERR {arity_error(command.name)}: {command.usage()}"
+        if len(multi.queued) >= transactions.QUEUED_MOST:
+            return f"LIMIT multi: {transactions.QUEUED_MOST} commands may be in one"
+        if not multi.has_room(words):
+            return f"LIMIT multi: its commands may have {MULTI_BYTES} bytes in all"
+        try:
+            self._check(session, command, checks, words)
+        except BadRequest as bad:
+            return str(bad)
+        return ""
+
+    def _check(
+        self, session: Session, command: Command, checks: tuple[Check, ...], words: list[bytes]
+    ) -> None:
+        resources = command.resources(words) if checks else []
+        for check in checks:
+            check(session, command, words, resources)
 
     def waits_for_all_before(self, words: list[bytes]) -> bool:
         """What changes how replies are written, or ends them."""

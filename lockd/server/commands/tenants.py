@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lockd.core.leases import pid_and_uid
+from lockd.core.leases import Lease, pid_and_uid
 from lockd.core.locks import Locks
 
 
@@ -20,13 +20,17 @@ class Tenant:
 
 def tenant_of(locks: Locks, resource: bytes, nonce: bytes) -> Tenant | None:
     """None: the tenure is not this agent's, or it is nobody's for a moment."""
+    detached = locks.detached_with(resource, nonce)
+    if detached is not None:
+        return _tenant(detached)
     queue = locks.queues.get(resource)
     if queue is None or queue.tenure is None or nonce not in queue.tenure.nonces:
         return None
     if queue.kept is not None:
         kept = queue.kept
         return Tenant(*pid_and_uid(kept.owner), kept.fence, kept.since_ns, kept=True)
-    if queue.lease is None:
-        return None
-    lease = queue.lease
+    return None if queue.lease is None else _tenant(queue.lease)
+
+
+def _tenant(lease: Lease) -> Tenant:
     return Tenant(*pid_and_uid(lease.holder.owner), lease.fence, lease.granted_ns, kept=False)

@@ -20,10 +20,15 @@ function proved($redis, $reply) {
     return $reply;
 }
 
-// It takes a refused MULTI for none, and sends no EXEC: that connection runs nothing more.
+// What is refused in it is false, and ends no MULTI.
 function transacted($redis, $words) {
-    if ($redis->multi() === false) throw new RedisException('multi() is false');
-    return $redis->rawCommand(...$words)->exec();
+    $redis->multi();
+    if ($redis->rawCommand(...$words) === false) {
+        $why = $redis->getLastError() ?? 'refused';
+        $redis->discard();
+        throw new RedisException($why);
+    }
+    return $redis->exec();
 }
 
 function run($verb, $name, ...$words) {

@@ -268,6 +268,19 @@ def test_a_lock_delay_begins_when_the_process_is_found_dead_and_one_that_runs_go
     assert app.losses == again.heir.losses == []
 
 
+@pytest.mark.parametrize("seen", [Seen.DEAD, Seen.UNKNOWN])
+def test_a_lock_delay_that_runs_ends_what_a_dead_process_had(host: Host, seen: Seen):
+    """That it is dead the agent before has seen."""
+    app = host.locked(lock_delay_ms=3_000)
+    host.app_dies(app)
+    agent = host.next_agent(seen)
+    agent.pass_ms(2_990)
+    assert None not in agent.shown()
+    agent.pass_ms(20)
+    assert agent.shown() == [None] * 5
+    assert agent.watched.count("released", "app gone") == 1
+
+
 @pytest.mark.parametrize(
     ("seen", "bound"), [(Seen.UNKNOWN, Bound.PROCESS), (Seen.ALIVE, Bound.CONNECTION)], ids=lambda one: one
 )

@@ -1,0 +1,180 @@
+"""Redis's own lock commands, for lock code that exists: SET key value NX and its relatives. What each comes
+to: server/dropin."""
+
+from functools import partial
+
+from lockd.core.flow import Place, WireReply
+from lockd.server.commands.command import RESOURCE, Argument, Command, Group
+from lockd.server.dropin.preparing import Preparing, begin
+from lockd.server.session import Session
+
+COMMANDS = Group()
+
+_VALUE = Argument("value")
+_KEYS = (RESOURCE, Argument("key", "key", optional=True, multiple=True))
+_TTL = Argument(
+    "expiration",
+    "oneof",
+    optional=True,
+    arguments=(
+        Argument("seconds", "integer", token="EX"),
+        Argument("milliseconds", "integer", token="PX"),
+        Argument("unix-time-seconds", "integer", token="EXAT"),
+        Argument("unix-time-milliseconds", "integer", token="PXAT"),
+    ),
+)
+_CONDITION = Argument(
+    "condition",
+    "oneof",
+    optional=True,
+    arguments=(
+        Argument("nx", "pure-token", token="NX"),
+        Argument("xx", "pure-token", token="XX"),
+        Argument("comparison-value", token="IFEQ"),
+    ),
+)
+TAKES = ("RW", "access", "insert")
+READS = ("RO", "access")
+_CHANGES = ("RW", "access", "update")
+_DELETES = ("RW", "delete")
+_WRITE, _FAST, _READ = ("write", "denyoom"), ("write", "fast"), ("readonly", "fast")
+
+
+def _command(
+    name: str,
+    arity: int,
+    flags: tuple[str, ...],
+    summary: str,
+    reply: str,
+    arguments: tuple[Argument, ...],
+    access: tuple[str, ...],
+    promise: str,
+) -> Command:
+    return Command(
+        name,
+        arity,
+        "redis",
+        flags,
+        summary,
+        reply,
+        arguments,
+        key_access=access,
+        resources=(lambda words: words[1:]) if arguments is _KEYS else (lambda words: words[1:2]),
+        queues=True,
+        gives_back=access is _DELETES,
+        promise=promise,
+    )
+
+
+_SET = _command(
+    "set", -3, _WRITE, "Locks a resource as SET key value NX does, or extends it with XX or IFEQ.",
+    "OK; nil where another has it; with GET the value before",
+    (RESOURCE, _VALUE, _CONDITION, Argument("get", "pure-token", token="GET", optional=True), _TTL), TAKES,
+    "`NX`: `OK`, or nil where another has it; with `GET` nil, or the value that is there. Without a TTL it "
+    "is renewed while its process lives. `XX` and `IFEQ` extend it where the value is the same; else nil, "
+    "and `XX` gets `TAKEN` where another has it",
+)  # fmt: skip
+_SETNX = _command(
+    "setnx", 3, _WRITE, "Locks a resource, without a TTL.", "1, or 0 where another has it",
+    (RESOURCE, _VALUE), TAKES,
+    "`1`, or `0` where another has it. Renewed while its process lives; `EXPIRE` gives it a TTL",
+)  # fmt: skip
+_GET = _command(
+    "get", 2, _READ, "Returns the value that a resource is locked with.", "bulk string, or nil",
+    (RESOURCE,), READS, "the value that it is locked with, or nil. Of a `LOCK` which host has it, no token",
+)  # fmt: skip
+_EXISTS = _command(
+    "exists", 2, _READ, "Says whether a resource is locked.", "1, or 0",
+    (RESOURCE,), READS, "`1` where it is locked, or `0`",
+)  # fmt: skip
+_PTTL = _command(
+    "pttl", 2, _READ, "Says for how many ms a lock is valid yet.", "integer; -1: no TTL, -2: free",
+    (RESOURCE,), READS, "its remaining validity in ms; `-1` without a TTL, `-2` when it is free",
+)  # fmt: skip
+_TTL_COMMAND = _command(
+    "ttl", 2, _READ, "Says for how many seconds a lock is valid yet.", "integer; -1: no TTL, -2: free",
+    (RESOURCE,), READS, "as `PTTL`, in seconds",
+)  # fmt: skip
+_PEXPIRE = _command(
+    "pexpire", 3, _FAST, "Gives a lock of this process another TTL.", "1, or 0",
+    (RESOURCE, Argument("milliseconds", "integer")), _CHANGES,
+    "`1`, or `0` where this process does not hold it. It never shortens what was locked with a TTL; 0 or "
+    "less releases it, as `DEL`",
+)  # fmt: skip
+_EXPIRE = _command(
+    "expire", 3, _FAST, "Gives a lock of this process another TTL.", "1, or 0",
+    (RESOURCE, Argument("seconds", "integer")), _CHANGES, "as `PEXPIRE`, in seconds",
+)  # fmt: skip
+_PERSIST = _command(
+    "persist", 2, _FAST, "Takes back the TTL that EXPIRE gave a lock of this process.", "1, or 0",
+    (RESOURCE,), _CHANGES,
+    "`1` where this process has locked it without a TTL and `EXPIRE` gave it one, or `0`; an error where it "
+    "was locked with a TTL",
+)  # fmt: skip
+_DEL = _command(
+    "del", -2, _WRITE, "Releases locks of this process.", "integer: how many", _KEYS, _DELETES,
+    "how many this process held, and holds no more. It never takes away another's",
+)  # fmt: skip
+_UNLINK = _command(
+    "unlink", -2, _FAST, "Releases locks of this process.", "integer: how many", _KEYS, _DELETES, "as `DEL`",
+)  # fmt: skip
+_DELEX = _command(
+    "delex", 4, _FAST, "Releases a lock with that value.", "1, or 0",
+    (RESOURCE, Argument("value", token="IFEQ")), _DELETES,
+    "`1`, or `0` where it is not locked with that value",
+)  # fmt: skip
+_DELIFEQ = _command(
+    "delifeq", 3, _FAST, "Releases a lock with that value.", "1, or 0",
+    (RESOURCE, _VALUE), _DELETES, "as `DELEX` (Valkey)",
+)  # fmt: skip
+_CAD = _command(
+    "cad", 3, _FAST, "Releases a lock with that value.", "1; 0 where another has it, -1 when it is free",
+    (RESOURCE, _VALUE), _DELETES, "as `DELEX`; `-1` when it is free (Tair)",
+)  # fmt: skip
+_CAS = _command(
+    "cas", -4, _WRITE, "Extends a lock with that value.", "1; 0 where another has it, -1 when it is free",
+    (RESOURCE, Argument("old"), Argument("new"), _TTL), _CHANGES,
+    "`1`; `0` where another has it, `-1` when it is free (Tair). Old and new are the same value",
+)  # fmt: skip
+
+
+class Plain:
+    """Each takes its turn on its connection: what comes behind it finds what it left. The last decorator is
+    the first in listings."""
+
+    def __init__(self, preparing: Preparing) -> None:
+        self._preparing = preparing
+
+    @COMMANDS(_CAS)
+    @COMMANDS(_CAD)
+    @COMMANDS(_DELIFEQ)
+    @COMMANDS(_DELEX)
+    @COMMANDS(_UNLINK)
+    @COMMANDS(_DEL)
+    @COMMANDS(_PERSIST)
+    @COMMANDS(_EXPIRE)
+    @COMMANDS(_PEXPIRE)
+    @COMMANDS(_TTL_COMMAND)
+    @COMMANDS(_PTTL)
+    @COMMANDS(_EXISTS)
+    @COMMANDS(_GET)
+    @COMMANDS(_SETNX)
+    @COMMANDS(_SET)
+    def _run(self, session: Session, words: list[bytes]) -> None:
+        run_in_turn(self._preparing, session, words)
+
+
+def run_in_turn(preparing: Preparing, session: Session, words: list[bytes]) -> None:
+    """Raises BadRequest."""
+    prepared, place = preparing.prepared(session, words), Place(gives_back=True)
+    answer = partial(answer_at, session, place)
+    if session.is_gone:
+        begin(prepared, answer, only_to_give_back=True)
+    else:
+        session.in_turn(lambda _place: begin(prepared, answer, only_to_give_back=session.is_gone), place)
+
+
+def answer_at(session: Session, place: Place, reply: WireReply) -> None:
+    """Who has gone is told nothing."""
+    if not session.is_gone:
+        session.answer(place, reply)

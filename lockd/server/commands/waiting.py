@@ -1,0 +1,113 @@
+"""WAIT and BLPOP, as lock libraries use them."""
+
+import asyncio
+
+from lockd.clock import boottime_ns
+from lockd.config.current import Current
+from lockd.core.leases import Lease, Standing
+from lockd.core.validity import NS_PER_MS
+from lockd.server.commands.arguments import BadRequest, quoted, whole
+from lockd.server.commands.checks import Checks
+from lockd.server.commands.command import Argument, Command, Group
+from lockd.server.dropin.signals import ITEM, Signals, lock_of
+from lockd.server.resp import replies
+from lockd.server.session import Session
+
+COMMANDS = Group()
+
+_LOOKS_EVERY_S = 0.02
+_LONGEST_WAIT_MS = 60_000
+_NO_SIGNAL = (
+    "ERR BLPOP waits for one list 'lock-signal:NAME', as python-redis-lock does: this is a lock agent, and "
+    "there are no other lists"
+)
+
+
+class Waiting:
+    def __init__(self, current: Current, signals: Signals, checks: Checks) -> None:
+        self._current = current
+        self._checks = checks
+        self._signals = signals
+
+    @COMMANDS(
+        Command(
+            "wait",
+            3,
+            "redis",
+            ("blocking",),
+            "Says on how many masters the last lock of this connection stands.",
+            "integer",
+            (Argument("numreplicas", "integer"), Argument("timeout", "integer")),
+            promise=(
+                "on how many masters the last lock of this connection stands, written to their disks; `0` "
+                "when it is over, or a later `SET NX` was refused; it waits for so many, for so many ms at "
+                "most"
+            ),
+        )
+    )
+    def _wait(self, session: Session, words: list[bytes]) -> None:
+        wanted, most_ms = whole(words[1], least=0), whole(words[2], least=0)
+        wait_ms = min(most_ms or _LONGEST_WAIT_MS, _LONGEST_WAIT_MS)
+        session.later(lambda _place: self._stands_on(session, wanted, wait_ms), in_turn=True)
+
+    async def _stands_on(self, session: Session, wanted: int, wait_ms: int) -> bytes:
+        until_ns = boottime_ns() + wait_ms * NS_PER_MS
+        wanted = min(wanted, len(self._current.config.masters))
+        # What comes late is counted where it arrives, and tells nobody: so it is looked at.
+        while _stands_on_fewer(session, wanted) and boottime_ns() < until_ns:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOKS_EVERY_S)
+        return replies.integer(_masters_of(session))
+
+    @COMMANDS(
+        Command(
+            "blpop",
+            -3,
+            "redis",
+            ("write", "blocking"),
+            "Waits until a lock may be free, as python-redis-lock does.",
+            "array of the list and an item, or nil",
+            (Argument("key", multiple=True), Argument("timeout", "integer")),
+            promise="of `lock-signal:NAME`, as python-redis-lock waits: an item when `lock:NAME` may be free",
+        )
+    )
+    def _blpop(self, session: Session, words: list[bytes]) -> None:
+        name, lock = words[1], lock_of(words[1])
+        if len(words) != 3 or lock is None:
+            raise BadRequest(_NO_SIGNAL)
+        if len(lock) > self._current.config.limits.resource_bytes:
+            raise BadRequest(f"LIMIT resource_bytes: the name of the lock has {len(lock)} bytes")
+        self._checks.may(session, lock, takes=False, about="", holds=False)
+        timeout_s = _seconds(words[2])
+        session.later(lambda _place: self._item(session, name, lock, timeout_s))
+
+    async def _item(self, session: Session, name: bytes, lock: bytes, timeout_s: float | None) -> bytes:
+        if not await self._signals.wait(session, name, lock, timeout_s):
+            return b"*-1\r\n" if session.protocol == 2 else replies.nil(3)
+        return replies.array([replies.bulk(word, session.protocol) for word in (name, ITEM)])
+
+
+def _stands_on_fewer(session: Session, wanted: int) -> bool:
+    lease = session.last_taken
+    return lease is not None and _stands(lease) and lease.proven.bit_count() < wanted
+
+
+def _masters_of(session: Session) -> int:
+    lease = session.last_taken
+    return lease.proven.bit_count() if lease is not None and _stands(lease) else 0
+
+
+def _stands(lease: Lease) -> bool:
+    """As far as this agent knows. What was proven of one that is over says nothing."""
+    is_held = lease.standing is Standing.HELD and boottime_ns() < lease.deadline_ns
+    return is_held and not lease.said_released
+
+
+def _seconds(word: bytes) -> float | None:
+    """None: however long."""
+    try:
+        seconds = float(word)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e9:
+        raise BadRequest(f"ERR timeout is not a float or out of range: '{quoted(word)}'")
+    return seconds or None

@@ -1,0 +1,86 @@
+"""What an operation answers, encoded."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lockd.core.scripts.operations import ErrorReply, Left, Listed, Place, Reply, Special, State, Status, Unit
+from lockd.server.resp import replies
+
+_HAS_A_WORD = re.compile(r"[A-Z]+ ")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A key as it was found. stored: what is shown of who holds it; left_ms: None where it has no TTL."""
+
+    state: State
+    stored: bytes | None = None
+    left_ms: int | None = None
+
+    @property
+    def seconds(self) -> int | None:
+        """As Redis's TTL rounds it."""
+        return None if self.left_ms is None else (self.left_ms + 500) // 1_000
+
+
+FREE = Found(State.FREE)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTtl:
+    """text: as its app wrote it; ms: what that is from now on."""
+
+    text: str
+    ms: int
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What came with a command or a script. ttl: a command's; that of a script is among its arguments."""
+
+    keys: Sequence[bytes]
+    arguments: Sequence[bytes]
+    ttl: WrittenTtl | None = None
+
+    def at(self, place: Place) -> bytes:
+        word = place.of(self.keys, self.arguments)
+        assert word is not None  # it was looked for before
+        return word
+
+
+def encoded(reply: Reply, found: Found, words: Words, protocol: int) -> bytes:
+    """keys: of Special.KEYS, how many it was done on."""
+    if isinstance(reply, int):
+        return replies.integer(reply)
+    if isinstance(reply, bytes):
+        return replies.bulk(reply, protocol)
+    if isinstance(reply, Place):
+        return replies.bulk(words.at(reply), protocol)
+    if isinstance(reply, Status):
+        return replies.simple(reply.text.decode(errors="replace"))
+    if isinstance(reply, ErrorReply):
+        text = reply.text.decode(errors="replace")
+        return replies.error(text if _HAS_A_WORD.match(text) else f"ERR {text}")
+    if isinstance(reply, Listed):
+        return replies.array([encoded(one, found, words, protocol) for one in reply.items])
+    return _of_state(reply, found, words, protocol)
+
+
+def _of_state(reply: Left | Special, found: Found, words: Words, protocol: int) -> bytes:
+    if reply is Left.MS:
+        return replies.integer(_left(found.state, found.left_ms))
+    if reply is Left.SECONDS:
+        return replies.integer(_left(found.state, found.seconds))
+    if reply is Special.STORED:
+        return replies.bulk(found.stored, protocol)
+    if reply is Special.KEYS:
+        return replies.integer(len(words.keys))
+    return replies.nil(protocol)
+
+
+def _left(state: State, left: int | None) -> int:
+    if state is State.FREE:
+        return -2
+    return -1 if left is None else left

@@ -1,0 +1,88 @@
+"""The operations that Redis's own commands are, as values: what a script would be that did the same."""
+
+from lockd.core.scripts.operations import (
+    Change,
+    Keys,
+    Kind,
+    Left,
+    Operation,
+    Outcome,
+    Place,
+    Reply,
+    Special,
+    Status,
+    Ttl,
+    Unit,
+)
+
+KEY = Place("KEYS", 1)
+VALUE = Place("ARGV", 1)
+TTL = Ttl(Place("ARGV", 2), Unit.MS)
+
+OK = Status(b"OK")
+_NIL = Special.NIL
+
+
+def acquire(*, has_ttl: bool, done: Reply = OK, refused: Reply = _NIL) -> Operation:
+    """SET key value NX, SETNX: if the key is free."""
+    change = Outcome(Change.SET, done, TTL if has_ttl else None)
+    return Operation(Kind.ACQUIRE, KEY, VALUE, Keys.ONE, (change, *[Outcome(Change.NONE, refused)] * 4))
+
+
+def release(free: Reply = 0) -> Operation:
+    """DELEX key IFEQ value, DELIFEQ, CAD. free: what is said where nobody has it."""
+    gone, none = Outcome(Change.DELETED, 1), Outcome(Change.NONE, 0)
+    return Operation(Kind.RELEASE, KEY, VALUE, Keys.ONE, (Outcome(Change.NONE, free), gone, gone, none, none))
+
+
+def extend(*, done: Reply = OK, free: Reply = _NIL, refused: Reply = _NIL) -> Operation:
+    """SET key value IFEQ value PX, CAS key value value: a new TTL, if it is there with the value."""
+    set_anew = Outcome(Change.TTL, done, TTL)
+    others = [Outcome(Change.NONE, refused)] * 2
+    return Operation(
+        Kind.EXTEND, KEY, VALUE, Keys.ONE, (Outcome(Change.NONE, free), set_anew, set_anew, *others)
+    )
+
+
+def expire() -> Operation:
+    """PEXPIRE, EXPIRE, of what this process holds."""
+    set_anew, none = Outcome(Change.TTL, 1, TTL), Outcome(Change.NONE, 0)
+    return Operation(Kind.EXTEND, KEY, None, Keys.ONE, (none, set_anew, set_anew, none, none))
+
+
+def persist() -> Operation:
+    """PERSIST, of what this process holds."""
+    none = Outcome(Change.NONE, 0)
+    return Operation(Kind.PERSIST, KEY, None, Keys.ONE, (none, Outcome(Change.ENDLESS, 1), none, none, none))
+
+
+def delete() -> Operation:
+    """DEL, UNLINK, of what this process holds."""
+    gone, none = Outcome(Change.DELETED, 1), Outcome(Change.NONE, 0)
+    return Operation(Kind.DELETE, KEY, None, Keys.ONE, (none, gone, gone, none, none))
+
+
+def read(free: Reply, held: Reply) -> Operation:
+    """GET, EXISTS, and what is left."""
+    return Operation(
+        Kind.READ, KEY, None, Keys.ONE, (Outcome(Change.NONE, free), *[Outcome(Change.NONE, held)] * 4)
+    )
+
+
+SET_NX = {has_ttl: acquire(has_ttl=has_ttl) for has_ttl in (True, False)}
+SET_NX_GET = {
+    has_ttl: acquire(has_ttl=has_ttl, done=_NIL, refused=Special.STORED) for has_ttl in (True, False)
+}
+SETNX = acquire(has_ttl=False, done=1, refused=0)
+SETNX_WITH_TTL = acquire(has_ttl=True, done=1, refused=0)
+GET = read(_NIL, Special.STORED)
+EXISTS = read(0, 1)
+PTTL = read(-2, Left.MS)
+TTL_S = read(-2, Left.SECONDS)
+DELETE = delete()
+EXPIRE = expire()
+PERSIST = persist()
+DELETE_IF_EQUAL = release()
+CAD = release(free=-1)
+SET_IF_EQUAL = extend()
+CAS = extend(done=1, free=-1, refused=0)

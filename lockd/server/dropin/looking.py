@@ -1,0 +1,203 @@
+"""What a key is found as: by what this agent holds, where that was just proven, else by what the masters
+show.
+
+What they show is remembered for a moment, since libraries poll. Nothing is granted by it: who reads that a
+lock is free has yet to take it.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+
+from lockd.clock import boottime_ns
+from lockd.core.errors import ErrorWord
+from lockd.core.leases import Lease
+from lockd.core.locks import Locks
+from lockd.core.plain_values import value_of
+from lockd.core.scripts.operations import State
+from lockd.core.validity import NS_PER_MS, drift_ns
+from lockd.core.values import Refusal
+from lockd.masters import survey
+from lockd.masters.fleet import Fleet
+from lockd.server.commands.readings import Readings
+from lockd.server.dropin.answers import FREE, Found
+from lockd.server.session import Session
+from lockd.server.shared import Shared
+
+_FRESH_NS = 100 * NS_PER_MS
+_MOST = 10_000
+_GIVEN_BACK_NS = 2_000 * NS_PER_MS
+"""Longer than masters take to be told."""
+
+
+class Seen:
+    """What is known of a lease. value: that its app chose; owner: its process, as core has it; since_ns: when
+    it was granted, by the clock of this host; left_ms: None where it has no TTL."""
+
+    __slots__ = ("host", "left_ms", "owner", "since_ns", "value")
+
+    def __init__(
+        self, host: bytes, owner: bytes, since_ns: int, value: bytes | None, left_ms: int | None
+    ) -> None:
+        self.host = host
+        self.owner = owner
+        self.since_ns = since_ns
+        self.value = value
+        self.left_ms = left_ms
+
+    def found(self, value: bytes | None) -> Found:
+        """As it is to a script that asks with this value. The token of a LOCK is shown to nobody."""
+        is_own = self.value is not None and self.value == value
+        if self.left_ms is None:
+            state = State.OWN_ENDLESS if is_own else State.ANOTHERS_ENDLESS
+        else:
+            state = State.OWN if is_own else State.ANOTHERS
+        stored = b"a LOCK, by " + self.host if self.value is None else self.value
+        return Found(state, stored, self.left_ms)
+
+
+def found_as(seen: Seen | None, value: bytes | None) -> Found:
+    return FREE if seen is None else seen.found(value)
+
+
+def left_of(lease: Lease, now_ns: int) -> int | None:
+    """How much longer it lasts, in ms; None where it was locked without a TTL, and has none since."""
+    if lease.let_go_ns is not None:
+        return max(1, (min(lease.let_go_ns, lease.deadline_ns) - now_ns) // NS_PER_MS)
+    if not lease.holder.detached:
+        return None
+    return max(1, (lease.deadline_ns - now_ns) // NS_PER_MS)
+
+
+Told = Callable[[Seen | Refusal | None], None]
+"""None: nobody holds it."""
+
+
+class Looking:
+    """Of one agent."""
+
+    def __init__(self, shared: Shared, fleet: Fleet, readings: Readings) -> None:
+        self._shared = shared
+        self._locks: Locks = shared.locks
+        self._fleet = fleet
+        self._readings = readings
+        self._shown: OrderedDict[bytes, tuple[int, Seen]] = OrderedDict()
+        self._given_back: OrderedDict[tuple[bytes, bytes, bytes], int] = OrderedDict()
+        self._asked: dict[tuple[bytes, int, bool], asyncio.Task[Seen | Refusal | None]] = {}
+        self._under_way: set[asyncio.Task[Seen | Refusal | None]] = set()
+
+    def forget(self, resource: bytes) -> None:
+        """Something was done about it here: what is under way may have been asked before."""
+        self._shown.pop(resource, None)
+        for asked in [one for one in self._asked if one[0] == resource]:
+            del self._asked[asked]
+
+    def held_here(self, resource: bytes, now_ns: int) -> Lease | None:
+        """The lease of this resource, where this agent has just proven it: any agent may have released it
+        since, by its value."""
+        held = self._locks.held_of(resource, now_ns)
+        sure = [one for one in held if one.was_just_proven(now_ns)]
+        return sure[-1] if sure else None
+
+    def _as_known(self, resource: bytes, seen: "Seen | Refusal | None") -> "Seen | Refusal | None":
+        """What the masters show, with what is known of it here besides: when its app has it end."""
+        if not isinstance(seen, Seen):
+            return seen
+        now_ns = boottime_ns()
+        for lease in self._locks.held_of(resource, now_ns):
+            known = self._of_lease(lease, now_ns)
+            if (known.owner, known.value) == (seen.owner, seen.value):
+                return known
+        return None if self._comes_to_nothing(resource, seen, now_ns) else seen
+
+    def _comes_to_nothing(self, resource: bytes, seen: Seen, now_ns: int) -> bool:
+        """It is given back here, or may be: who finds his own value must not go on with it."""
+        if seen.value is None:
+            return False
+        until_ns = self._given_back.get((resource, seen.value, seen.owner), 0)
+        return now_ns < until_ns or self._locks.tried_by(resource, seen.value) == seen.owner
+
+    def is_given_back(self, resource: bytes, value: bytes, owner: bytes) -> None:
+        """Since nobody was told that it was granted. Masters show it for a moment yet."""
+        self._given_back[resource, value, owner] = boottime_ns() + _GIVEN_BACK_NS
+        if len(self._given_back) > _MOST:
+            self._given_back.popitem(last=False)
+
+    def look(self, session: Session, resource: bytes, told: Told, *, patient: bool = False) -> None:
+        """told: at once where it is known, else when the masters have answered. patient: it is looked at
+        again and again, and others go first."""
+        now_ns = boottime_ns()
+        lease = self.held_here(resource, now_ns)
+        if lease is not None:
+            told(self._of_lease(lease, now_ns))
+            return
+        shown = self._shown.get(resource)
+        if shown is not None and now_ns < shown[0]:
+            told(self._as_known(resource, shown[1]))
+            return
+        refusal = self._shared.quotas.refuse_unknown_token(session.peer.uid, now_ns)
+        if refusal is not None:
+            self._shared.incidents.limit_hit(refusal, session.peer)
+            told(Refusal(ErrorWord.LIMIT, refusal))
+            return
+        self._ask(session, resource, told, patient)
+
+    def _of_lease(self, lease: Lease, now_ns: int) -> Seen:
+        value = value_of(lease.token)
+        return Seen(self._shared.host, lease.holder.owner, lease.granted_ns, value, left_of(lease, now_ns))
+
+    def _ask(self, session: Session, resource: bytes, told: Told, patient: bool) -> None:
+        asked = resource, session.peer.uid, patient
+        task = self._asked.get(asked)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._shown_by_masters(asked))
+            self._asked[asked] = task
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(lambda done: told(self._as_known(resource, self._outcome(done))))
+
+    def _outcome(self, done: "asyncio.Task[Seen | Refusal | None]") -> Seen | Refusal | None:
+        failure = done.exception()
+        if failure is None:
+            return done.result()
+        self._shared.incidents.internal_error("a look at the masters failed", failure)
+        return Refusal(ErrorWord.ERR, "the agent failed at this; its log says how")
+
+    async def _shown_by_masters(self, asked: tuple[bytes, int, bool]) -> Seen | Refusal | None:
+        resource, uid, patient = asked
+        mine = asyncio.current_task()
+        slots = self._readings.signals if patient else self._readings.listings
+        try:
+            async with slots.slot(uid):
+                found = await survey.enough_copies_of(self._fleet, resource)
+        finally:
+            is_current = self._asked.get(asked) is mine
+            if is_current:
+                del self._asked[asked]
+        seen = self._weighed(found)
+        # That it is free is true for no longer than somebody takes.
+        if is_current and isinstance(seen, Seen):
+            self._remember(resource, seen)
+        return seen
+
+    def _remember(self, resource: bytes, seen: Seen) -> None:
+        self._shown[resource] = boottime_ns() + _FRESH_NS, seen
+        self._shown.move_to_end(resource)
+        if len(self._shown) > _MOST:
+            self._shown.popitem(last=False)
+
+    def _weighed(self, found: survey.Found) -> Seen | Refusal | None:
+        """A lease that may have a quorum, with the masters that did not answer, counts as held; what is left
+        of a try that failed does not. That it is free is the word of a quorum of those that have a vote."""
+        quorum, best = self._fleet.config.quorum, survey.strongest(found.copies)
+        if survey.against(self._fleet, found, best).bit_count() >= quorum:
+            return None
+        if best is None or found.answered.bit_count() < quorum:
+            return Refusal(ErrorWord.NOQUORUM, "too few masters answered to say whether it is held")
+        first = best[0]
+        lasts = sorted((copy.ttl_ms for copy in best), reverse=True)
+        left_ms = lasts[min(quorum, len(lasts)) - 1]
+        sure_ms = max(1, left_ms - drift_ns(left_ms) // NS_PER_MS)
+        owner = b"%b %d %d" % (first.host, first.pid, first.uid)
+        since_ns = boottime_ns() - max(copy.held_ms for copy in best) * NS_PER_MS
+        return Seen(first.host, owner, since_ns, first.value, sure_ms if first.detached else None)

@@ -1,0 +1,139 @@
+"""An operation on several keys: all of them or none, or each by itself (node-redlock's scripts are so)."""
+
+import asyncio
+
+from lockd.clock import boottime_ns
+from lockd.core.flow import WireReply
+from lockd.core.leases import Lease, Standing
+from lockd.core.scripts.operations import Change, Keys, Kind, Operation, Place, Special, State
+from lockd.core.values import Refusal
+from lockd.server.commands.arguments import BadRequest
+from lockd.server.dropin.answers import FREE, Found, Words, encoded
+from lockd.server.dropin.performing import Ground, OneKey
+from lockd.server.dropin.plain_locks import TOO_LATE, Answer, PlainReply, is_too_late
+from lockd.server.resp import replies
+from lockd.server.session import Session
+
+
+class ManyKeys:
+    """One after the other, in the order of their names: of two that want the same, neither ends with half of
+    them for long. What was taken is given back when one is refused."""
+
+    def __init__(
+        self, ground: Ground, session: Session, operation: Operation, words: Words, answer: Answer, via: str
+    ) -> None:
+        """Raises BadRequest."""
+        most = ground.current.config.limits.resources_per_lock
+        if len(words.keys) > most:
+            raise BadRequest(f"LIMIT resources_per_lock: {len(words.keys)} keys came, {most} may")
+        if len(set(words.keys)) < len(words.keys):
+            raise BadRequest("ERR one key came twice")
+        if not words.keys:
+            raise BadRequest("ERR the script is of several keys, and none came with it")
+        self.ground = ground
+        self.session = session
+        self._operation = operation
+        self.kind = operation.kind
+        self.words = words
+        self._answer = answer
+        numbers = sorted(range(1, len(words.keys) + 1), key=lambda number: words.keys[number - 1])
+        self._left = [_Part(self, number, via) for number in reversed(numbers)]
+        self._changed: list[_Part] = []
+
+    def operation_on(self, number: int) -> Operation:
+        """What is done with one of its keys."""
+        one = self._operation
+        return Operation(one.kind, Place("KEYS", number), one.value, Keys.ONE, one.outcomes)
+
+    def begin(self) -> None:
+        self._next()
+
+    def _next(self) -> None:
+        if self._left:
+            # Core may be in the middle of its work.
+            asyncio.get_running_loop().call_soon(self._begin, self._left.pop())
+        elif self._operation.keys is Keys.EACH:
+            self._answer(replies.integer(len(self._changed)))
+        else:
+            self._answer(self._told)
+
+    def _begin(self, part: "_Part") -> None:
+        try:
+            part.begin()
+        except BadRequest as bad:
+            self.failed(replies.error(str(bad)))
+
+    def _told(self) -> bytes:
+        """Composed when it is written: the first may have ended while the last was taken (rule 1)."""
+        taken = [part.taken for part in self._changed if part.taken is not None]
+        if any(_is_over(lease) for lease in taken):
+            for lease in taken:
+                if lease.standing is Standing.HELD:
+                    self.session.came_too_late(lease)
+            return replies.error(str(TOO_LATE))
+        done = self._operation.outcome(_changed_state(self._operation)).reply
+        reply = encoded(done, FREE, self.words, self.session.protocol)
+        for lease in taken:
+            self.session.shared.tellings.begins(lease, self.session.ties, reply)
+        return reply
+
+    def came_to(self, part: "_Part", found: Found) -> None:
+        outcome = self._operation.outcome(found.state)
+        if outcome.change is not Change.NONE:
+            self._changed.append(part)
+        if outcome.change is not Change.NONE or self._operation.keys is Keys.EACH:
+            self._next()
+        else:
+            self._give_back()
+            reply = 0 if outcome.reply is Special.KEYS else outcome.reply
+            self._answer(encoded(reply, found, self.words, self.session.protocol))
+
+    def failed(self, refusal: WireReply) -> None:
+        self._give_back()
+        self._answer(refusal)
+
+    def _give_back(self) -> None:
+        """What was taken just now, and not what was its own before."""
+        for part in self._changed:
+            if part.taken is not None:
+                part.give_back()
+
+
+def _is_over(lease: Lease) -> bool:
+    return lease.standing is not Standing.HELD or is_too_late(lease)
+
+
+def _changed_state(operation: Operation) -> State:
+    """One in which it does something."""
+    return next(state for state in State if operation.outcome(state).change is not Change.NONE)
+
+
+class _Part(OneKey):
+    """Of one of them."""
+
+    __slots__ = ("_of_all", "taken")
+
+    def __init__(self, of_all: ManyKeys, number: int, via: str) -> None:
+        operation = of_all.operation_on(number)
+        super().__init__(of_all.ground, of_all.session, operation, of_all.words, of_all.failed, via)
+        self._of_all = of_all
+        self.taken: Lease | None = None
+
+    def _says(self, found: Found) -> None:
+        self._of_all.came_to(self, found)
+
+    def _granted(self, reply: object) -> None:
+        self._ground.looking.forget(self._resource)
+        self.taken = self._session.last_taken
+        self._of_all.came_to(self, FREE)
+
+    def _not_granted(self, refusal: Refusal) -> None:
+        if refusal.code.kind.name == "CONTENDED" and self._operation.kind is Kind.ACQUIRE:
+            self._of_all.came_to(self, Found(State.ANOTHERS))
+        else:
+            super()._not_granted(refusal)
+
+    def give_back(self) -> None:
+        assert self._value is not None
+        nobody = PlainReply(lambda _lease: None, lambda _refusal: None)
+        self._ground.shared.locks.release(self._resource, self._value, nobody, boottime_ns())

@@ -1,0 +1,520 @@
+"""An operation is carried out, on one key: what it comes to is told in the words that its outcomes have.
+
+What others do meanwhile may change what a key is found as between two steps, as it may on a Redis between two
+commands. So each step is one that is right by itself: a try, a compare-and-delete, an extension by value.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from lockd.clock import boottime_ns
+from lockd.config.current import Current
+from lockd.core.errors import ErrorWord
+from lockd.core.errors import Kind as Meaning
+from lockd.core.leases import Holder, Lease, pid_and_uid
+from lockd.core.plain_values import token_of, value_of
+from lockd.core.refusals import HELD_OUT
+from lockd.core.scripts.operations import (
+    ANOTHERS,
+    Change,
+    Kind,
+    Left,
+    Operation,
+    Place,
+    Reply,
+    Special,
+    State,
+    Ttl,
+)
+from lockd.core.validity import NS_PER_MS, drift_ns
+from lockd.core.values import Extended, Refusal
+from lockd.metrics.leases import LeaseMetrics
+from lockd.server.commands.arguments import BadRequest
+from lockd.server.commands.checks import Checks
+from lockd.server.dropin.answers import FREE, Found, Words, encoded
+from lockd.server.dropin.looking import Looking, Seen, found_as, left_of
+from lockd.server.dropin.plain_locks import GONE, Answer, PlainLock, PlainReply
+from lockd.server.dropin.signals import Signals
+from lockd.server.dropin.ttls import check_ttl, ttl_of_script
+from lockd.server.dropin.usage import Usage
+from lockd.server.lease_requests import LockRequest, refused_for_limits
+from lockd.server.resp import replies
+from lockd.server.session import Session
+from lockd.server.shared import Shared
+
+VALUE_BYTES_MOST = 512
+RENEWED_TTL_MS = 10_000
+"""Of a lock that is taken without a TTL: what is renewed while its process lives, and so long it may outlive
+its host at most."""
+_TRIES_MOST = 3
+_LEAST_GAIN_NS = 10 * NS_PER_MS
+"""What is gained by less is not asked for."""
+_TICK_NS = 10 * NS_PER_MS
+"""Of the clock that processes' beginnings are told by."""
+_UNSEEN = (
+    "ERR a lock without a TTL lives with its process, and that of this connection can't be seen from here "
+    "(another container, or a proxy): give it a TTL, as SET key value NX PX milliseconds does"
+)
+_NO_TTL_NOW = (
+    "ERR a lock with a TTL can't lose it: take it without one from the start (SET key value NX), then it is "
+    "renewed while its process lives"
+)
+_RENEWED_ELSEWHERE = (
+    "ERR it is held with this value, and needs no extension: it was taken without a TTL, and its own agent "
+    "renews it while its process lives, up to max_hold_ms. Extend it through the host that took it"
+)
+_ENDS_NOTHING = (
+    "ERR a script's TTL of 0 or less releases nothing here: release with DELEX key IFEQ value, or a script "
+    "that compares and deletes"
+)
+_TAKES = (Kind.ACQUIRE, Kind.ACQUIRE_OR_EXTEND)
+_HELD = tuple(state for state in State if state is not State.FREE)
+_CUT_SHORT = Refusal(
+    ErrorWord.EXPIRED, "it could not be extended for so long: it may not be held past max_hold"
+)
+_TRY_AGAIN = Refusal(ErrorWord.TIMEOUT, "it is taken and freed faster than it can be looked at: try again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What operations are carried out with."""
+
+    current: Current
+    shared: Shared
+    looking: Looking
+    signals: Signals
+    metrics: LeaseMetrics
+    usage: Usage
+    checks: Checks
+
+
+class OneKey:
+    """One operation on one key of a connection. via: what it came by."""
+
+    __slots__ = (
+        "_answer", "_begun_ns", "_ground", "_lock_class", "_operation", "_resource", "_session", "_tries",
+        "_ttl_ms", "_value", "_via", "_words", "kind",
+    )  # fmt: skip
+
+    def __init__(
+        self, ground: Ground, session: Session, operation: Operation, words: Words, answer: Answer, via: str
+    ) -> None:
+        """Raises BadRequest: it can't be carried out."""
+        self._ground = ground
+        self._session = session
+        self._operation = operation
+        self.kind = operation.kind
+        self._words = words
+        self._answer = answer
+        self._via = via
+        self._tries = 0
+        self._begun_ns = 0
+        if via != "set":
+            check_places(operation, words)
+        self._resource = words.at(operation.key)
+        self._check_rights()
+        self._lock_class = ground.current.config.class_of(self._resource)
+        self._value = _value_in(operation, words)
+        self._ttl_ms = self._ttl_in()
+
+    def begin(self) -> None:
+        self._ground.usage.asked(self._session.library)
+        _BEGINNINGS[self._operation.kind](self)
+
+    def _check_rights(self) -> None:
+        """It is for those who may lock it, or hold it: values may be guessed. What a process holds it may
+        delete."""
+        kind, ground, peer = self._operation.kind, self._ground, self._session.peer
+        if kind is Kind.DELETE:
+            return
+        takes = kind in _TAKES
+        held = () if takes else ground.shared.locks.held_of(self._resource, boottime_ns())
+        holds = any(pid_and_uid(lease.holder.owner)[1] == peer.uid for lease in held)
+        about = {Kind.EXTEND: "extend", Kind.PERSIST: "extend", Kind.RELEASE: "unlock"}.get(kind, "")
+        ground.checks.may(self._session, self._resource, takes=takes, about=about, holds=holds)
+
+    # What it says
+
+    def _says(self, found: Found) -> None:
+        reply = self._operation.outcome(found.state).reply
+        self._answer(self._encoded(reply, found))
+
+    def _encoded(self, reply: Reply, found: Found) -> bytes:
+        return encoded(reply, found, self._words, self._session.protocol)
+
+    def _fails(self, refusal: Refusal) -> None:
+        self._answer(replies.error(str(refusal)))
+
+    def _looks(self, then: Callable[[Found], None]) -> None:
+        def told(seen: Seen | Refusal | None) -> None:
+            if isinstance(seen, Refusal):
+                self._fails(seen)
+            else:
+                found = found_as(seen, self._value)
+                self._is_shown(found)
+                then(found)
+
+        self._ground.looking.look(self._session, self._resource, told)
+
+    def _says_of_others(self) -> None:
+        """Somebody else has it, or nobody: looked at only where that makes a difference."""
+        states = (State.FREE, State.ANOTHERS, State.ANOTHERS_ENDLESS)
+        said = {self._operation.outcome(state).reply for state in states}
+        if len(said) == 1 and not _depends(*said):
+            self._says(FREE)
+        else:
+            self._looks(self._says_unless_own)
+
+    def _says_unless_own(self, found: Found) -> None:
+        """It was not ours a moment ago: another has the same value by now."""
+        others = {State.OWN: State.ANOTHERS, State.OWN_ENDLESS: State.ANOTHERS_ENDLESS}
+        self._says(Found(others.get(found.state, found.state), found.stored, found.left_ms))
+
+    # Taking
+
+    def _forget_last(self) -> None:
+        """WAIT is about the last lock that was asked for: to who polls with acquire or extend, that one."""
+        last = self._session.last_taken
+        if self.kind is Kind.ACQUIRE or (last is not None and last.resource != self._resource):
+            self._session.last_taken = None
+
+    def _take(self) -> None:
+        session, config = self._session, self._ground.current.config
+        self._forget_last()
+        has_ttl = self._ttl_ms is not None
+        if not has_ttl and session.ties.process is None:
+            raise BadRequest(_UNSEEN)
+        ttl_ms = self._ttl_ms or min(RENEWED_TTL_MS, self._lock_class.max_ttl_ms or config.max_ttl_ms)
+        assert self._value is not None
+        request = PlainLock(
+            session,
+            self._resource,
+            self._lock_class,
+            ttl_ms,
+            self._value,
+            has_ttl=has_ttl,
+            min_validity_ms=config.min_validity_ms,
+            via=self._via,
+        )
+        granted = self._operation.outcome(State.FREE).reply
+        request.answers(self._encoded(granted, FREE), self._granted, self._not_granted)
+        self._ground.metrics.asked(request.label, self._via)
+        refusal = refused_for_limits(session, request.label, request.locks, self._ground.metrics)
+        if refusal is not None:
+            self._fails(refusal)
+            return
+        request.begins(boottime_ns(), ready=True)
+
+    def _granted(self, reply: object) -> None:
+        self._ground.looking.forget(self._resource)
+        self._answer(reply)  # type: ignore[arg-type]
+
+    def _not_granted(self, refusal: Refusal) -> None:
+        if refusal is GONE:
+            assert self._value is not None
+            self._ground.looking.is_given_back(self._resource, self._value, self._session.owner)
+        if refusal.code.kind is not Meaning.CONTENDED or self._session.is_gone:
+            self._fails(refusal)
+        elif self._operation.kind is Kind.ACQUIRE_OR_EXTEND:
+            self._set_ttl(lambda: self._another_has_it(ANOTHERS, self._says_unless_own))
+        else:
+            self._another_has_it(_HELD, self._says)
+
+    def _another_has_it(self, states: Iterable[State], says: Callable[[Found], None]) -> None:
+        """In one of these states. Where it turns out to be free it is tried for again: what is said of a free
+        key is that it was granted."""
+
+        def found_as(found: Found) -> None:
+            if found.state is not State.FREE:
+                says(found)
+            elif self._tries < _TRIES_MOST:
+                self._tries += 1
+                self._ground.looking.forget(self._resource)
+                self._ground.shared.locks.seems_free(self._resource)
+                self._take()
+            else:
+                self._fails(_TRY_AGAIN)
+
+        said = {self._operation.outcome(state).reply for state in states}
+        if len(said) == 1 and not _depends(*said):
+            self._answer(self._encoded(said.pop(), FREE))
+        else:
+            self._looks(found_as)
+
+    # Giving back
+
+    def _release(self) -> None:
+        assert self._value is not None
+        self._release_value(self._value)
+
+    def _release_value(self, value: bytes) -> None:
+        if self._ask_for_unknown("unlock", value):
+            reply = PlainReply(
+                self._released, lambda refusal: self._not_held("unlock", refusal, self._says_of_others)
+            )
+            self._ground.shared.locks.release(self._resource, value, reply, boottime_ns())
+
+    def _released(self, _lease: Extended | None) -> None:
+        self._ground.looking.forget(self._resource)
+        signal = self._operation.signal
+        if signal is not None and signal.pushed_to is not None:
+            self._ground.signals.given(self._words.at(signal.pushed_to))
+        self._says(Found(State.OWN, self._value, 0))
+
+    def _not_held(self, command: str, refusal: Refusal, then: Callable[[], None]) -> None:
+        """Its lease ended, or never was: that is what the answer for another's says."""
+        self._ground.shared.incidents.lease_refused(command, self._resource, refusal)
+        if refusal is HELD_OUT:
+            self._answer(replies.error(_RENEWED_ELSEWHERE))
+        elif refusal.code in (ErrorWord.NOTHELD, ErrorWord.EXPIRED):
+            self._ground.looking.forget(self._resource)
+            then()
+        else:
+            self._fails(refusal)
+
+    def _ask_for_unknown(self, command: str, value: bytes) -> bool:
+        """Whoever makes up values has all masters asked: so many a second."""
+        shared, session = self._ground.shared, self._session
+        if shared.locks.knows(self._resource, token_of(value)):
+            return True
+        refusal = shared.quotas.refuse_unknown_token(session.peer.uid, boottime_ns())
+        if refusal is None:
+            return True
+        shared.incidents.limit_hit(refusal, session.peer)
+        self._fails(Refusal(ErrorWord.LIMIT, refusal))
+        return False
+
+    def _delete(self) -> None:
+        """Of this process's own alone: what another has it does not take away."""
+        lease = self._own_here()
+        if lease is not None:
+            value = value_of(lease.token)
+            assert value is not None
+            self._value = value
+            self._release_value(value)
+        else:
+            self._of_own_elsewhere(self._release_value)
+
+    # What this process holds
+
+    def _own_here(self) -> Lease | None:
+        """Also where it may have been released elsewhere: what is asked of it names its value."""
+        held = self._ground.shared.locks.held_of(self._resource, boottime_ns())
+        mine = [one for one in held if value_of(one.token) is not None and self._is_own(one.holder)]
+        return mine[-1] if mine else None
+
+    def _is_own(self, holder: Holder) -> bool:
+        """Of this process. One that can't be seen may be any other: then, of this connection."""
+        session, process = self._session, self._session.ties.process
+        if process is None:
+            return isinstance(holder, PlainLock) and holder.session is session
+        return holder.owner == session.owner and holder.started == process.started
+
+    def _of_own_elsewhere(self, then: Callable[[bytes], None]) -> None:
+        """Of the agent before on this host: the masters show whose it is. By its number a process is known
+        only where it was there already."""
+        session, process = self._session, self._session.ties.process
+
+        def told(seen: Seen | Refusal | None) -> None:
+            if isinstance(seen, Refusal):
+                self._fails(seen)
+            elif (
+                seen is None
+                or seen.value is None
+                or seen.owner != session.owner
+                or process is None
+                or process.started * _TICK_NS > seen.since_ns
+            ):
+                self._says(FREE)
+            else:
+                self._value = seen.value
+                then(seen.value)
+
+        if process is None or self._ground.shared.locks.held_of(self._resource, boottime_ns()):
+            self._says(FREE)
+        else:
+            # Not as it was a moment ago: what is done about it names its value.
+            self._ground.looking.forget(self._resource)
+            self._ground.looking.look(session, self._resource, told)
+
+    # Another TTL
+
+    def _extend(self) -> None:
+        if self._ttl_ms is not None and self._ttl_ms <= 0:
+            # Not as it was a moment ago: it is the answer of a command that changes something.
+            self._ground.looking.forget(self._resource)
+            self._looks(self._ends_nothing)
+        elif self._value is not None:
+            self._extend_value(self._value)
+        else:
+            self._extend_own()
+
+    def _extend_own(self) -> None:
+        lease = self._own_here()
+        if lease is not None:
+            value = value_of(lease.token)
+            assert value is not None
+            self._value = value
+            self._extend_value(value)
+        else:
+            self._of_own_elsewhere(self._extend_value)
+
+    def _ends_nothing(self, found: Found) -> None:
+        """A script's TTL of 0 or less: to PEXPIRE that is a release, to SET an error, and which of them it
+        has is not known here. Where it is another's, or free, the script does nothing by it."""
+        if self._operation.outcome(found.state).change is Change.NONE:
+            self._says(found)
+        else:
+            self._answer(replies.error(_ENDS_NOTHING))
+
+    def _extend_value(self, value: bytes) -> None:
+        """Where what is left matters it is looked at first: what has no TTL may be left as it is."""
+        ttl, endless = self._operation.ttl, self._operation.outcome(State.OWN_ENDLESS)
+        assert ttl is not None
+        lease = self._ground.shared.locks.known(self._resource, token_of(value))
+        if lease is not None and not ttl.adds:
+            if endless.change is Change.NONE and left_of(lease, boottime_ns()) is None:
+                self._says(Found(State.OWN_ENDLESS, value))
+            else:
+                self._set_ttl(self._says_of_others)
+        elif ttl.adds or endless.change is Change.NONE:
+            self._looks(self._extend_found)
+        else:
+            self._set_ttl(self._says_of_others)
+
+    def _extend_found(self, found: Found) -> None:
+        outcome, ttl = self._operation.outcome(found.state), self._operation.ttl
+        assert ttl is not None
+        if outcome.change is not Change.TTL:
+            self._says(found)
+            return
+        if ttl.adds:
+            assert self._ttl_ms is not None
+            self._ttl_ms += found.left_ms or 0
+            self._check_most()
+        self._set_ttl(self._says_of_others)
+
+    def _set_ttl(self, not_mine: Callable[[], None]) -> None:
+        value, ttl_ms = self._value, self._ttl_ms
+        assert value is not None
+        if ttl_ms is None:
+            not_mine()  # an acquire without a TTL leaves what is there as it is
+        elif self._ask_for_unknown("extend", value):
+            self._is_named(value)
+            self._begun_ns = boottime_ns()
+            reply = PlainReply(self._extended, lambda refusal: self._not_held("extend", refusal, not_mine))
+            self._ground.shared.locks.set_ttl(self._resource, value, ttl_ms, reply, boottime_ns())
+
+    def _is_named(self, value: bytes) -> None:
+        """Its app knows of it, whatever becomes of the connection that was to tell it."""
+        lease = self._ground.shared.locks.known(self._resource, token_of(value))
+        if lease is None or not self._is_own(lease.holder):
+            return
+        if isinstance(lease.holder, LockRequest):
+            lease.holder.was_named(lease)
+        else:
+            self._ground.shared.locks.told(lease, boottime_ns())
+
+    def _is_shown(self, found: Found) -> None:
+        """Who reads that his own value is there, or that it is the same, may go on with it. That somebody
+        holds it names nothing."""
+        is_own = found.state in (State.OWN, State.OWN_ENDLESS)
+        is_told = is_own or self._operation.outcome(found.state).reply is Special.STORED
+        if is_told and found.stored is not None:
+            self._is_named(found.stored)
+
+    def _extended(self, extended: Extended | None) -> None:
+        """Its app is told no deadline, and believes in all that it has asked for."""
+        self._ground.looking.forget(self._resource)
+        ttl_ms = self._ttl_ms or 0
+        whole_ns = self._begun_ns + ttl_ms * NS_PER_MS - drift_ns(ttl_ms) - _LEAST_GAIN_NS
+        if extended is not None and extended.deadline_ns < whole_ns:
+            self._fails(_CUT_SHORT)
+        else:
+            self._says(Found(State.OWN, self._value, self._ttl_ms))
+
+    def _persist(self) -> None:
+        lease = self._own_here()
+        value = None if lease is None else value_of(lease.token)
+        if lease is None or value is None or (self._value is not None and value != self._value):
+            self._says_of_others()
+        elif lease.holder.detached:
+            raise BadRequest(_NO_TTL_NOW)
+        elif lease.let_go_ns is None:
+            self._says(Found(State.OWN_ENDLESS, value))
+        else:
+            self._is_named(value)
+            reply = PlainReply(
+                lambda _lease: self._says(Found(State.OWN, value, 0)),
+                lambda refusal: self._not_held("extend", refusal, lambda: self._says(FREE)),
+            )
+            self._ground.shared.locks.persist(lease, reply, boottime_ns())
+
+    def _read(self) -> None:
+        self._looks(self._says)
+
+    # What came with it
+
+    def _ttl_in(self) -> int | None:
+        ttl = self._operation.ttl
+        if ttl is None:
+            return None
+        written = self._words.ttl or ttl_of_script(ttl, self._words)
+        config = self._ground.current.config
+        most_ms = self._lock_class.max_ttl_ms or config.max_ttl_ms
+        check_ttl(written, self._least_ms(ttl), most_ms, self._lock_class.name)
+        return written.ms
+
+    def _least_ms(self, ttl: Ttl) -> int | None:
+        if self._operation.kind in _TAKES:
+            return self._ground.current.config.min_ttl_ms
+        return 1 if ttl.adds else None
+
+    def _check_most(self) -> None:
+        """What is left and what is added are no more than a lease may have."""
+        assert self._ttl_ms is not None
+        most_ms = self._lock_class.max_ttl_ms or self._ground.current.config.max_ttl_ms
+        self._ttl_ms = min(self._ttl_ms, most_ms)
+
+
+_BEGINNINGS: dict[Kind, Callable[[OneKey], None]] = {
+    Kind.ACQUIRE: OneKey._take,
+    Kind.ACQUIRE_OR_EXTEND: OneKey._take,
+    Kind.RELEASE: OneKey._release,
+    Kind.EXTEND: OneKey._extend,
+    Kind.PERSIST: OneKey._persist,
+    Kind.DELETE: OneKey._delete,
+    Kind.READ: OneKey._read,
+}
+
+
+def _depends(*said: Reply) -> bool:
+    """On what is found."""
+    return any(isinstance(reply, Left) or reply in (Special.STORED,) for reply in said)
+
+
+def check_places(operation: Operation, words: Words) -> None:
+    """All that it names came with it, and none of it twice."""
+    signal, ttl = operation.signal, operation.ttl
+    pushed_to = None if signal is None else signal.pushed_to
+    places = (
+        operation.key,
+        operation.value,
+        None if ttl is None else ttl.source,
+        pushed_to,
+    )
+    for place in places:
+        if isinstance(place, Place) and place.of(words.keys, words.arguments) is None:
+            raise BadRequest(f"ERR the script needs {place}, which did not come with it")
+    if pushed_to is not None and words.at(pushed_to) == words.at(operation.key):
+        raise BadRequest("ERR the list of the signal is the lock itself")
+
+
+def _value_in(operation: Operation, words: Words) -> bytes | None:
+    source = operation.value
+    value = source if source is None or isinstance(source, bytes) else words.at(source)
+    if value is not None and len(value) > VALUE_BYTES_MOST:
+        raise BadRequest(
+            f"LIMIT value: it has {len(value)} bytes, and may have {VALUE_BYTES_MOST}: it names who holds it"
+        )
+    return value

@@ -1,0 +1,258 @@
+"""The words of Redis's own lock commands, as operations that are ready to be carried out."""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from lockd.core.scripts.operations import (
+    ErrorReply,
+    Keys,
+    Kind,
+    NotRecognised,
+    Operation,
+    Reply,
+    Special,
+)
+from lockd.core.values import Refusal
+from lockd.server.commands.arguments import BadRequest, Misused, whole
+from lockd.server.dropin import known_operations as known
+from lockd.server.dropin.answers import Words, WrittenTtl
+from lockd.server.dropin.many_keys import ManyKeys
+from lockd.server.dropin.performing import Ground, OneKey
+from lockd.server.dropin.plain_locks import Answer
+from lockd.server.dropin.script_cache import ScriptCache, Taken, refusal
+from lockd.server.dropin.ttls import TTL_OPTIONS, ttl_of_expire, ttl_of_option
+from lockd.server.resp import replies
+from lockd.server.session import Session
+
+_GIVE_BACK = (Kind.RELEASE, Kind.DELETE)
+NOSCRIPT = "NOSCRIPT No matching script. Please use EVAL."
+_NOT_NX = (
+    "ERR a SET without NX would take a lock from whoever has it. This is a lock agent: take one with SET key "
+    "value NX PX milliseconds, extend it with SET key value XX PX milliseconds or IFEQ value"
+)
+_OTHER_VALUE = "ERR a lock keeps its value: the new one has to be the one that is compared with"
+_NO_TTL = "ERR give it a TTL (PX milliseconds): what is extended without one would never end"
+_GONE = replies.error("ERR its connection has ended")
+_NOT_KEPT = "ERR a lock's TTL is not kept: give PX milliseconds"
+_WOULD_STEAL = ErrorReply(b"TAKEN another holds it: SET XX would take it away from him")
+
+
+class Begun(Protocol):
+    """An operation that can be carried out."""
+
+    kind: Kind
+
+    def begin(self) -> None:
+        """Raises BadRequest."""
+
+
+Prepared = Callable[[Answer], Begun]
+"""Raises BadRequest where it can't be carried out."""
+
+
+def begin(prepared: Prepared, answer: Answer, *, only_to_give_back: bool = False) -> None:
+    """Carry it out; what is wrong with it is its answer. only_to_give_back: of one who has gone, so nothing
+    else is done."""
+    try:
+        begun = prepared(answer)
+        if not only_to_give_back or begun.kind in _GIVE_BACK:
+            begun.begin()
+        else:
+            answer(_GONE)
+    except BadRequest as bad:
+        answer(replies.error(str(bad)))
+
+
+def keys_in(words: list[bytes]) -> list[bytes]:
+    """Those of an EVAL."""
+    number = whole(words[2], least=0)
+    if number > len(words) - 3:
+        raise BadRequest("ERR Number of keys can't be greater than number of args")
+    return words[3 : 3 + number]
+
+
+class Preparing:
+    def __init__(self, ground: Ground, scripts: ScriptCache) -> None:
+        self._ground = ground
+        self._scripts = scripts
+
+    def prepared(self, session: Session, words: list[bytes]) -> Prepared:
+        """What a command of these words does. Raises BadRequest."""
+        return _OF_COMMAND[words[0].upper()](self, session, words)
+
+    def _one(
+        self, session: Session, operation: Operation, key: bytes, *value: bytes, ttl: WrittenTtl | None = None
+    ) -> Prepared:
+        words = Words([key], value, ttl)
+        return lambda answer: OneKey(self._ground, session, operation, words, answer, "set")
+
+    def _set(self, session: Session, words: list[bytes], expire: WrittenTtl | None = None) -> Prepared:
+        key, value, options = words[1], words[2], _Options(words[3:], "set")
+        if options.condition == b"NX":
+            ttl = options.ttl or expire
+            operation = (known.SET_NX_GET if options.gets else known.SET_NX)[ttl is not None]
+            return self._one(session, operation, key, value, ttl=ttl)
+        if not options.condition:
+            raise BadRequest(_NOT_NX)
+        if options.compared not in (None, value):
+            raise BadRequest(_OTHER_VALUE)
+        if options.ttl is None:
+            raise BadRequest(_NO_TTL)
+        done = Special.STORED if options.gets else known.OK
+        refused: Reply = Special.STORED if options.gets else Special.NIL
+        if options.condition == b"XX":
+            refused = _WOULD_STEAL
+        return self._one(session, known.extend(done=done, refused=refused), key, value, ttl=options.ttl)
+
+    def _setnx(self, session: Session, words: list[bytes]) -> Prepared:
+        return self._one(session, known.SETNX, words[1], words[2])
+
+    def with_ttl(self, session: Session, words: list[bytes], expire: list[bytes]) -> Prepared:
+        """A SETNX or a SET with NX, and the EXPIRE that comes behind it in its MULTI."""
+        ttl = ttl_of_expire(expire[0].upper(), expire[2])
+        if words[0].upper() == b"SET":
+            return self._set(session, words, ttl)
+        return self._one(session, known.SETNX_WITH_TTL, words[1], words[2], ttl=ttl)
+
+    def _reading(self, session: Session, words: list[bytes]) -> Prepared:
+        return self._one(session, _READINGS[words[0].upper()], words[1])
+
+    def _expire(self, session: Session, words: list[bytes]) -> Prepared:
+        ttl = ttl_of_expire(words[0].upper(), words[2])
+        if ttl.ms <= 0:  # as in Redis
+            return self._one(session, known.DELETE, words[1])
+        return self._one(session, known.EXPIRE, words[1], ttl=ttl)
+
+    def _persist(self, session: Session, words: list[bytes]) -> Prepared:
+        return self._one(session, known.PERSIST, words[1])
+
+    def _del(self, session: Session, words: list[bytes]) -> Prepared:
+        if len(words) == 2:
+            return self._one(session, known.DELETE, words[1])
+        of_each = Operation(Kind.DELETE, known.KEY, None, Keys.EACH, known.DELETE.outcomes)
+        several = Words(list(dict.fromkeys(words[1:])), ())
+        return lambda answer: ManyKeys(self._ground, session, of_each, several, answer, "set")
+
+    def _delete_if_equal(self, session: Session, words: list[bytes]) -> Prepared:
+        if words[0].upper() == b"DELEX" and words[2].upper() != b"IFEQ":
+            raise Misused
+        operation = known.CAD if words[0].upper() == b"CAD" else known.DELETE_IF_EQUAL
+        return self._one(session, operation, words[1], words[-1])
+
+    def _cas(self, session: Session, words: list[bytes]) -> Prepared:
+        options = _Options(words[4:], "cas")
+        if words[2] != words[3]:
+            raise BadRequest(_OTHER_VALUE)
+        if options.condition or options.gets:
+            raise Misused
+        if options.ttl is None:
+            raise BadRequest(_NO_TTL)
+        return self._one(session, known.CAS, words[1], words[2], ttl=options.ttl)
+
+    def _eval(self, session: Session, words: list[bytes]) -> Prepared:
+        name, keys = words[0].upper(), keys_in(words)
+        given = Words(keys, words[3 + len(keys) :])
+        return lambda answer: self._of_script(session, name, words[1], given, answer)
+
+    def _of_script(self, session: Session, name: bytes, word: bytes, given: Words, answer: Answer) -> Begun:
+        """When it is its turn: what came before it on its connection may have loaded it."""
+        is_named = name == b"EVALSHA"
+        taken = self._scripts.loaded(word) if is_named else self._known(session, word)
+        if taken is not None:
+            return self._of_known(session, name, taken, given, answer)
+        if is_named:
+            raise BadRequest(NOSCRIPT)
+        return UnreadScript(
+            self._scripts, session, word, answer,
+            lambda read, answer: self._of_known(session, name, read, given, answer),
+        )  # fmt: skip
+
+    def _known(self, session: Session, text: bytes) -> Taken | None:
+        return self._scripts.known(text, session.peer, session.library)
+
+    def _of_known(self, session: Session, name: bytes, taken: Taken, given: Words, answer: Answer) -> Begun:
+        if isinstance(taken, NotRecognised):
+            raise BadRequest(refusal(taken))
+        try:
+            operation = taken.operation(given.keys, given.arguments)
+        except ValueError as why:
+            raise BadRequest(f"ERR the script can't do with what came with it: {why}") from None
+        if name == b"EVAL_RO" and operation.kind is not Kind.READ:
+            raise BadRequest("ERR the script changes something: send it with EVAL")
+        kind = OneKey if operation.keys is Keys.ONE else ManyKeys
+        return kind(self._ground, session, operation, given, answer, "script")
+
+
+class UnreadScript:
+    """An EVAL whose script has to be read first. Until then it may be one that gives back, so it is begun as
+    one, also when its app has gone."""
+
+    def __init__(
+        self,
+        scripts: ScriptCache,
+        session: Session,
+        text: bytes,
+        answer: Answer,
+        made: Callable[[Taken, Answer], Begun],
+    ) -> None:
+        self.kind = Kind.RELEASE
+        self._scripts = scripts
+        self._session = session
+        self._text = text
+        self._answer = answer
+        self._made = made
+
+    def begin(self) -> None:
+        session = self._session
+        self._scripts.read(self._text, session.peer, session.library, self._is_read)
+
+    def _is_read(self, taken: Taken | Refusal) -> None:
+        if isinstance(taken, Refusal):
+            self._answer(replies.error(str(taken)))
+        else:
+            is_gone = self._session.is_gone
+            begin(lambda answer: self._made(taken, answer), self._answer, only_to_give_back=is_gone)
+
+
+class _Options:
+    """Those of SET and CAS, behind the value."""
+
+    def __init__(self, words: list[bytes], command: str) -> None:
+        self.condition = b""
+        self.compared: bytes | None = None
+        self.gets = False
+        self.ttl: WrittenTtl | None = None
+        self._command = command
+        options = iter(words)
+        for word in options:
+            self._take(word.upper(), options)
+
+    def _take(self, option: bytes, following: Iterator[bytes]) -> None:
+        if option in (b"NX", b"XX", b"IFEQ") and not self.condition:
+            self.condition = option
+            if option == b"IFEQ":
+                self.compared = next(following, None)
+                if self.compared is None:
+                    raise Misused
+        elif option == b"GET":
+            self.gets = True
+        elif option in TTL_OPTIONS and self.ttl is None:
+            self.ttl = ttl_of_option(option, next(following, b""), self._command)
+        elif option == b"KEEPTTL":
+            raise BadRequest(_NOT_KEPT)
+        else:
+            raise Misused
+
+
+_READINGS = {b"GET": known.GET, b"EXISTS": known.EXISTS, b"PTTL": known.PTTL, b"TTL": known.TTL_S}
+_OF_COMMAND: dict[bytes, Callable[[Preparing, Session, list[bytes]], Prepared]] = {
+    b"SET": Preparing._set,
+    b"SETNX": Preparing._setnx,
+    **dict.fromkeys((b"GET", b"EXISTS", b"PTTL", b"TTL"), Preparing._reading),
+    **dict.fromkeys((b"EXPIRE", b"PEXPIRE"), Preparing._expire),
+    b"PERSIST": Preparing._persist,
+    **dict.fromkeys((b"DEL", b"UNLINK"), Preparing._del),
+    **dict.fromkeys((b"DELEX", b"DELIFEQ", b"CAD"), Preparing._delete_if_equal),
+    b"CAS": Preparing._cas,
+    **dict.fromkeys((b"EVAL", b"EVAL_RO", b"EVALSHA"), Preparing._eval),
+}

@@ -1,0 +1,172 @@
+"""The scripts that apps have loaded: by their SHA-1, and what each was taken for. They are recognised once,
+and never run.
+
+To recognise one takes milliseconds, in which the agent does nothing else. So one is read at a time, each
+user's in turn, with rests in between that leave the loop to everybody else for longer.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha1
+
+from lockd.clock import boottime_ns
+from lockd.core.errors import ErrorWord
+from lockd.core.scripts.operations import Kind, NotRecognised, Recognised
+from lockd.core.scripts.recognition import recognise
+from lockd.core.validity import NS_PER_S
+from lockd.core.values import Refusal
+from lockd.server.buckets import Buckets
+from lockd.server.lanes import Lane
+from lockd.server.peer import Peer
+from lockd.server.shared import Shared
+
+_MOST = 1_000
+_RESTS = 3
+_AT_ONCE, _A_SECOND, _USERS_MOST = 16, 4, 1_000
+"""Of one user: a library loads a dozen when it starts."""
+_OF_ALL_AT_ONCE, _OF_ALL_A_SECOND = 64, 16
+_TOO_MANY = (
+    f"scripts: {_A_SECOND} new ones a second are read for each user, and {_OF_ALL_A_SECOND} for all. Pass "
+    "values in ARGV: each new text is a new script"
+)
+_FAILED = Refusal(ErrorWord.ERR, "the agent failed at this; its log says how")
+_REFUSED_MOST = 16
+_LOGGED_MOST = 2_000
+_OPERATIONS = ", ".join(kind.value for kind in Kind)
+
+
+Taken = Recognised | NotRecognised
+Told = Callable[[Taken | Refusal], None]
+
+
+@dataclass(slots=True)
+class RefusedScript:
+    """One that was not recognised: why, which library brought it first, which users sent it, how often, and
+    when last."""
+
+    digest: str
+    why: str
+    library: str
+    uids: set[int] = field(default_factory=set)
+    count: int = 0
+    last_ns: int = 0
+
+
+class ScriptCache:
+    """Of one agent. One that was forgotten is answered NOSCRIPT, as after a restart of Redis: libraries load
+    it again. refused: the latest that were not recognised, by their digests; the last that came is last."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._log = shared.log
+        self._incidents = shared.incidents
+        self._of_user = Buckets[int](_AT_ONCE, NS_PER_S // _A_SECOND, _USERS_MOST)
+        self._of_all = Buckets[int](_OF_ALL_AT_ONCE, NS_PER_S // _OF_ALL_A_SECOND, 1)
+        self._lane = Lane(_RESTS, bite_ns=0)
+        self._asked: dict[tuple[bytes, int], asyncio.Task[Taken]] = {}
+        self._scripts: OrderedDict[bytes, Taken] = OrderedDict()
+        self.refused: OrderedDict[bytes, RefusedScript] = OrderedDict()
+
+    def known(self, text: bytes, peer: Peer, library: bytes) -> Taken | None:
+        """What this script is taken for, if it was read already."""
+        return self._asked_for(digest_of(text), peer, library)
+
+    def _asked_for(self, digest: bytes, peer: Peer, library: bytes) -> Taken | None:
+        taken = self._known(digest)
+        if isinstance(taken, NotRecognised):
+            self._is_refused(digest, taken, peer, library)
+        return taken
+
+    def _known(self, digest: bytes) -> Taken | None:
+        taken = self._scripts.get(digest)
+        if taken is not None:
+            self._scripts.move_to_end(digest)
+        return taken
+
+    def read(self, text: bytes, peer: Peer, library: bytes, told: Told) -> None:
+        """told: at once where it is known, or may not be read now; else when it was its turn."""
+        digest = digest_of(text)
+        known = self._asked_for(digest, peer, library) or self._why_not(digest, peer)
+        if known is not None:
+            told(known)
+            return
+        asked = digest, peer.uid
+        task = self._asked.get(asked)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._read(asked, text, peer, library))
+            self._asked[asked] = task
+        task.add_done_callback(lambda done: told(self._outcome(done)))
+
+    def _why_not(self, digest: bytes, peer: Peer) -> Refusal | None:
+        """Whoever asks for one that is about to be read for him waits for that."""
+        now_ns, uid = boottime_ns(), peer.uid
+        if (digest, uid) in self._asked or (
+            self._of_user.admits(uid, now_ns) and self._of_all.admits(0, now_ns)
+        ):
+            return None
+        self._incidents.limit_hit(_TOO_MANY, peer)
+        return Refusal(ErrorWord.LIMIT, _TOO_MANY)
+
+    async def _read(self, asked: tuple[bytes, int], text: bytes, peer: Peer, library: bytes) -> Taken:
+        digest, uid = asked
+        try:
+            return await self._lane.alone(uid, lambda: self._recognised(digest, text, peer, library))
+        finally:
+            del self._asked[asked]
+
+    def _recognised(self, digest: bytes, text: bytes, peer: Peer, library: bytes) -> Taken:
+        """Another user's may have been the same."""
+        known = self._asked_for(digest, peer, library)
+        if known is not None:
+            return known
+        taken = self._scripts[digest] = recognise(text)
+        if len(self._scripts) > _MOST:
+            self._scripts.popitem(last=False)
+        if isinstance(taken, NotRecognised):
+            self._is_refused(digest, taken, peer, library)
+            self._log_refused(digest, taken, peer, library)
+        return taken
+
+    def _outcome(self, done: asyncio.Task[Taken]) -> Taken | Refusal:
+        failure = done.exception()
+        if failure is None:
+            return done.result()
+        self._incidents.internal_error("a script could not be read", failure)
+        return _FAILED
+
+    def _is_refused(self, digest: bytes, taken: NotRecognised, peer: Peer, library: bytes) -> None:
+        one = self.refused.pop(digest, None) or RefusedScript(digest.decode(), taken.why, _shown(library))
+        one.uids.add(peer.uid)
+        one.count += 1
+        one.last_ns = boottime_ns()
+        self.refused[digest] = one
+        if len(self.refused) > _REFUSED_MOST:
+            self.refused.popitem(last=False)
+
+    def _log_refused(self, digest: bytes, taken: NotRecognised, peer: Peer, library: bytes) -> None:
+        self._log.warning(
+            "script_not_recognised", sha=digest.decode(), why=taken.why,
+            normal_form=taken.normal_form[:_LOGGED_MOST], library=_shown(library), pid=peer.pid, uid=peer.uid,
+        )  # fmt: skip
+
+    def loaded(self, digest: bytes) -> Recognised | None:
+        """The script of that digest, if it is known and was recognised."""
+        taken = self._known(digest.lower())
+        return taken if isinstance(taken, Recognised) else None
+
+
+def _shown(library: bytes) -> str:
+    return library.decode(errors="backslashreplace")
+
+
+def digest_of(text: bytes) -> bytes:
+    return sha1(text, usedforsecurity=False).hexdigest().encode()
+
+
+def refusal(taken: NotRecognised) -> str:
+    """The error that it gets."""
+    return (
+        f"ERR this script is no lock operation that lockd knows ({taken.why}). Scripts are recognised, never "
+        f"run. Those that it knows: {_OPERATIONS}. `lockctl script FILE` says what a script is taken for"
+    )

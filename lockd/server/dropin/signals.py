@@ -1,0 +1,86 @@
+"""Lists that libraries wake each other with (python-redis-lock): a release puts an item into one, and who
+waits for the lock waits for the item (BLPOP).
+
+An item is given by a release on this host; of one on another host nothing is heard, so who waits looks now
+and then whether the lock is free. An item says no more than that a try may be worth it: the library has yet
+to take the lock.
+"""
+
+import asyncio
+from collections import OrderedDict, defaultdict
+
+from lockd.clock import boottime_ns
+from lockd.core.validity import NS_PER_MS
+from lockd.core.values import Refusal
+from lockd.server.dropin.looking import Looking, Seen
+from lockd.server.session import Session
+
+ITEM = b"1"
+LISTS = ((b"lock-signal:", b"lock:"),)
+"""What the name of such a list begins with, and that of its lock."""
+_LASTS_NS = 1_000 * NS_PER_MS
+_LOOKS_EVERY_S = 0.2
+_MOST = 1_000
+
+
+def lock_of(name: bytes) -> bytes | None:
+    """The lock that this list is of."""
+    return next((lock + name.removeprefix(prefix) for prefix, lock in LISTS if name.startswith(prefix)), None)
+
+
+class Signals:
+    def __init__(self, looking: Looking) -> None:
+        self._looking = looking
+        self._given: OrderedDict[bytes, int] = OrderedDict()
+        self._waiting: defaultdict[bytes, dict[asyncio.Future[None], None]] = defaultdict(dict)
+
+    def given(self, name: bytes) -> None:
+        """The first that waits is woken; else it is there for a moment."""
+        for future in self._waiting.get(name, ()):
+            if not future.done():
+                future.set_result(None)
+                return
+        self._given[name] = boottime_ns() + _LASTS_NS
+        if len(self._given) > _MOST:
+            self._given.popitem(last=False)
+
+    def _takes(self, name: bytes) -> bool:
+        return boottime_ns() < self._given.pop(name, 0)
+
+    async def wait(self, session: Session, name: bytes, lock: bytes, timeout_s: float | None) -> bool:
+        """Whether there is an item, or the lock is free, before that time is over. None: however long."""
+        until_s = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
+        while not (self._takes(name) or await self._is_free(session, lock)):
+            rest_s = _LOOKS_EVERY_S
+            if until_s is not None:
+                rest_s = min(rest_s, until_s - asyncio.get_running_loop().time())
+            if rest_s <= 0:
+                return False
+            if await self._is_woken(name, rest_s):
+                return True
+        return True
+
+    async def _is_woken(self, name: bytes, within_s: float) -> bool:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[name][future] = None
+        try:
+            async with asyncio.timeout(within_s):
+                await future
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            del self._waiting[name][future]
+            if not self._waiting[name]:
+                del self._waiting[name]
+
+    async def _is_free(self, session: Session, lock: bytes) -> bool:
+        """What can't be known now is not free."""
+        found = asyncio.get_running_loop().create_future()
+
+        def told(seen: Seen | Refusal | None) -> None:
+            if not found.done():
+                found.set_result(seen is None)
+
+        self._looking.look(session, lock, told, patient=True)
+        return bool(await found)

@@ -1,0 +1,131 @@
+"""The commands of a MULTI, one after the other: each is a lock operation of its own.
+
+SETNX, or SET with NX and no TTL, and the EXPIRE of the same key are one acquire with a TTL. As two, who dies
+between would leave a lock without a TTL, and who was refused would extend the lock of who holds it. So the
+EXPIRE behind a refusal is answered 0 where this process holds it, too: another of its threads does, and
+Redis's 1 would be the old bug of this recipe, between threads.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lockd.core.flow import WireReply
+from lockd.core.leases import Lease, Standing
+from lockd.server.commands.arguments import BadRequest, Misused
+from lockd.server.dropin.plain_locks import TOO_LATE, Answer, is_too_late
+from lockd.server.dropin.preparing import Prepared, Preparing, begin
+from lockd.server.resp import replies
+from lockd.server.session import Session
+
+_EXPIRES = (b"EXPIRE", b"PEXPIRE")
+_READ = (b"GET", b"EXISTS")
+
+
+Usage = Callable[[bytes], str]
+"""How the command of that name is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WithTtl:
+    """What takes a lock without a TTL, and the EXPIRE that gives it one."""
+
+    words: list[bytes]
+    expire: list[bytes]
+
+
+class Transaction:
+    """Of a connection, whose EXEC is answered with all their replies."""
+
+    def __init__(
+        self,
+        preparing: Preparing,
+        usage: Usage,
+        session: Session,
+        queued: list[list[bytes]],
+        answer: Answer,
+    ) -> None:
+        self._preparing = preparing
+        self._usage = usage
+        self._session = session
+        self._answer = answer
+        self._planned = _with_ttls(queued)
+        self._replies: list[bytes] = []
+        self._last = session.last_taken
+        self._taken: list[tuple[int, Lease | None]] = []
+
+    def goes_on(self) -> None:
+        if len(self._replies) == len(self._planned):
+            self._answer(self._told)
+            return
+        planned = self._planned[len(self._replies)]
+        if isinstance(planned, int):
+            self._answered(b"")
+            return
+        words = planned.words if isinstance(planned, _WithTtl) else planned
+        try:
+            prepared = self._prepared(planned)
+        except Misused as misused:
+            self._answered(replies.error(f"{misused} {self._usage(words[0])}"))
+        except BadRequest as bad:
+            self._answered(replies.error(str(bad)))
+        else:
+            begin(prepared, self._answered)
+
+    def _prepared(self, planned: list[bytes] | _WithTtl) -> Prepared:
+        if isinstance(planned, _WithTtl):
+            return self._preparing.with_ttl(self._session, planned.words, planned.expire)
+        return self._preparing.prepared(self._session, planned)
+
+    def _answered(self, reply: WireReply) -> None:
+        """Composed now: what comes behind it may give back what it has taken."""
+        self._replies.append(reply if isinstance(reply, bytes) else reply())
+        if self._session.last_taken is not self._last:
+            self._last = self._session.last_taken
+            self._taken.append((len(self._replies) - 1, self._last))
+        self.goes_on()
+
+    def _told(self) -> bytes:
+        """Composed when it is written: what was taken first may have nearly ended by then (rule 1)."""
+        for at, lease in self._taken:
+            if lease is not None and lease.standing is Standing.HELD and is_too_late(lease):
+                self._session.came_too_late(lease)
+                self._replies[at] = replies.error(str(TOO_LATE))
+        for at, planned in enumerate(self._planned):
+            if isinstance(planned, int):
+                self._replies[at] = self._of_expire(planned)
+        return replies.array(self._replies)
+
+    def _of_expire(self, taken_at: int) -> bytes:
+        """It is one with the command of that place."""
+        reply = self._replies[taken_at]
+        if reply.startswith(b"-"):
+            return reply
+        is_taken = any(at == taken_at and lease is not None for at, lease in self._taken)
+        return replies.integer(int(is_taken))
+
+
+def _with_ttls(queued: list[list[bytes]]) -> list[list[bytes] | _WithTtl | int]:
+    """An int: it is the EXPIRE of what the command of that place takes."""
+    planned: list[list[bytes] | _WithTtl | int] = list(queued)
+    for at, words in enumerate(queued):
+        first = _taken_before(queued[:at], words)
+        if first is not None:
+            planned[first] = _WithTtl(queued[first], words)
+            planned[at] = first
+    return planned
+
+
+def _taken_before(before: list[list[bytes]], words: list[bytes]) -> int | None:
+    """Where the lock is taken that this EXPIRE is of: by the last command that names its key, but for those
+    that read the same with a TTL and without."""
+    if words[0].upper() not in _EXPIRES:
+        return None
+    about_it = (at for at in reversed(range(len(before))) if words[1] in before[at][1:])
+    last = next((at for at in about_it if before[at][0].upper() not in _READ), None)
+    return last if last is not None and _takes_without_ttl(words[1], before[last]) else None
+
+
+def _takes_without_ttl(key: bytes, words: list[bytes]) -> bool:
+    name, options = words[0].upper(), {word.upper() for word in words[3:]}
+    is_set_nx = name == b"SET" and {b"NX"} <= options <= {b"NX", b"GET"}
+    return words[1] == key and (name == b"SETNX" or is_set_nx)

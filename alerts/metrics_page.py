@@ -74,7 +74,7 @@ def certificate_families() -> list[Any]:
         for task in yaml.safe_load(CERTIFICATE.read_text())
         if "ansible.builtin.copy" in task
     ]
-    return list(text_string_to_metric_families(text.replace("{{ node_exporter_seconds }}", "0")))
+    return list(text_string_to_metric_families(text.replace("{{ lockd_node_exporter_seconds }}", "0")))
 
 
 def full_name(family: Any) -> str:

@@ -144,7 +144,7 @@ def test_runbooks_are_where_alerts_say_they_are_and_ansible_puts_that_right(boar
     """The role replaces this text, wherever it stands in a dashboard, and nothing else."""
     assert {alert["annotations"]["runbook_url"].rpartition("/")[0] for alert in ALL_ALERTS} == {RUNBOOKS}
     variables = (ROOT / "ansible" / "roles" / "grafana" / "vars" / "main.yml").read_text()
-    assert re.findall(r"^__grafana_runbooks_written: (\S+)$", variables, re.MULTILINE) == [RUNBOOKS]
+    assert re.findall(r"^__lockd_grafana_runbooks_written: (\S+)$", variables, re.MULTILINE) == [RUNBOOKS]
     assert RUNBOOKS in json.dumps(board)
     assert "docs.example.com" not in json.dumps(board).replace(RUNBOOKS, "")
 

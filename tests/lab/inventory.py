@@ -22,11 +22,11 @@ VARIABLES: Mapping[str, Any] = {
     "ansible_user": "ops",
     "lockd_cluster": "lab",
     "lockd_max_ttl_ms": MAX_TTL_MS,
-    "time_sync_servers": [GATEWAY],
+    "lockd_time_sync_servers": [GATEWAY],
     # Compiling takes two minutes for each of the versions that tests make: one of them is for that.
     "lockd_compiled": False,
     # There is no package of it in a distribution, and the lab has no way out.
-    "grafana_enabled": False,
+    "lockd_grafana_enabled": False,
 }
 
 
@@ -54,8 +54,8 @@ def document(lab: Lab, changes: Mapping[str, Any]) -> dict[str, Any]:
                 "lockd_secrets_dir": str(lab.folder / "secrets"),
                 # As it was when the lab was started: somebody may be at work on the repository meanwhile.
                 "lockd_source": str(lab.source),
-                "restart_guard_source": str(lab.source / "lockd" / "guard"),
-                "redis_master_scripts_source": str(lab.source / "lockd" / "masters" / "scripts"),
+                "lockd_restart_guard_source": str(lab.source / "lockd" / "guard"),
+                "lockd_redis_master_scripts_source": str(lab.source / "lockd" / "masters" / "scripts"),
                 "lockd_wheelhouse": str(lab.folder.parent.parent / "wheels"),
                 **changes,
             },

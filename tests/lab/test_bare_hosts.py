@@ -49,7 +49,7 @@ def test_an_address_that_two_masters_have_is_refused(site_with: Any) -> None:
 
 def test_a_guard_delay_that_does_not_outlast_the_leases_is_refused(site_with: Any) -> None:
     def spoil(document: Document) -> None:
-        document["all"]["vars"]["restart_guard_delay_ms"] = inventory.MAX_TTL_MS
+        document["all"]["vars"]["lockd_restart_guard_delay_ms"] = inventory.MAX_TTL_MS
 
     site_with(spoil).must_stop_with("must be at least 6050", "Raise it, or leave it out")
 
@@ -93,7 +93,7 @@ WITHOUT_SECRETS = """
   become: true
   tasks:
     - ansible.builtin.import_role: {name: redis_master, tasks_from: write_users}
-      vars: {lockd_show_secrets: true, redis_master_version: 7.0.15}
+      vars: {lockd_show_secrets: true, lockd_redis_master_version: 7.0.15}
 """
 
 

@@ -32,8 +32,8 @@ def site(tmp_path: Path) -> Callable[..., str]:
     pytest.importorskip("cryptography", reason="no cryptography here: make test-lab")
     (tmp_path / "play.yml").write_text(yaml.safe_dump(PLAY))
     variables = {
-        "cluster_secrets_dir": str(tmp_path), "lockd_cluster": "certified",
-        "cluster_secrets_ca_password": PASSPHRASE,
+        "lockd_cluster_secrets_dir": str(tmp_path), "lockd_cluster": "certified",
+        "lockd_cluster_secrets_ca_password": PASSPHRASE,
         "ansible_python_interpreter": sys.executable,
     }  # fmt: skip
     masters = {"hosts": {"m1": {"ansible_host": "10.77.0.11"}, "m2": {"ansible_host": "10.77.0.12"}}}
@@ -99,7 +99,7 @@ def test_certificates_that_are_good_for_long_stay(site: Callable[..., str], tmp_
 def test_one_that_ends_within_sixty_days_is_renewed_with_its_key(
     site: Callable[..., str], tmp_path: Path
 ) -> None:
-    site("-e", "cluster_secrets_certificate_days=59")
+    site("-e", "lockd_cluster_secrets_certificate_days=59")
     short, keys = files(tmp_path, "*.pem"), files(tmp_path, "*.key")
     site()
     renewed = files(tmp_path, "*.pem")
@@ -111,7 +111,7 @@ def test_one_that_ends_within_sixty_days_is_renewed_with_its_key(
 def test_a_renewed_authority_and_the_one_before_believe_the_same_masters(
     site: Callable[..., str], tmp_path: Path
 ) -> None:
-    site("-e", "cluster_secrets_ca_days=59")
+    site("-e", "lockd_cluster_secrets_ca_days=59")
     before = tmp_path / "before.pem"
     before.write_bytes((tmp_path / "tls/ca.pem").read_bytes())
     (tmp_path / "m1-before.pem").write_bytes((tmp_path / "tls/m1.pem").read_bytes())
@@ -206,7 +206,7 @@ def test_its_key_is_nothing_without_the_passphrase(site: Callable[..., str], tmp
     site()
     assert b"ENCRYPTED PRIVATE KEY" in (tmp_path / "tls/ca.key").read_bytes()
     before = files(tmp_path, "*")
-    assert "ca.password" in site("-e", "cluster_secrets_ca_password=others", status=2)
+    assert "ca.password" in site("-e", "lockd_cluster_secrets_ca_password=others", status=2)
     assert files(tmp_path, "*") == before
 
 
@@ -214,7 +214,7 @@ def test_a_passphrase_that_was_lost_is_not_made_up(site: Callable[..., str], tmp
     whole = PLAY[0] | {"tasks": [{"ansible.builtin.include_role": {"name": "cluster_secrets"}}]}
     (tmp_path / "play.yml").write_text(yaml.safe_dump([whole]))
     inventory = tmp_path / "hosts.yml"
-    inventory.write_text(inventory.read_text().replace("cluster_secrets_ca_password", "unused"))
+    inventory.write_text(inventory.read_text().replace("lockd_cluster_secrets_ca_password", "unused"))
     site()
     made, key = tmp_path / "ca.password", (tmp_path / "tls/ca.key").read_bytes()
     assert len(made.read_text().strip()) == 40

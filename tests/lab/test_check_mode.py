@@ -24,11 +24,11 @@ def asks(folder: Path, changed: str, *options: str) -> list[str]:
     master.write_text(f'#!/bin/sh\ncat >/dev/null\necho "$@" >>{heard}\necho 60000\n')
     master.chmod(0o755)
     asked: dict[str, Any] = {
-        "redis_master_ask": ["TTL?"],
-        "redis_master_ask_good": "^[0-9]+$",
-        "redis_master_ask_changed": changed,
-        "redis_master_cli": [str(master)],
-        "redis_master_admin_password": "secret",
+        "lockd_redis_master_ask": ["TTL?"],
+        "lockd_redis_master_ask_good": "^[0-9]+$",
+        "lockd_redis_master_ask_changed": changed,
+        "lockd_redis_master_cli": [str(master)],
+        "lockd_redis_master_admin_password": "secret",
     }
     play = [
         {"hosts": "localhost", "gather_facts": False, "vars": asked, "tasks": [{"include_tasks": str(ASK)}]}

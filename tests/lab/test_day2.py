@@ -81,7 +81,7 @@ def quarantines(on: Any, host: str) -> dict[str, int]:
 
 @pytest.mark.thorough
 def test_a_changed_setting_is_taken_over_by_one_master_at_a_time(cluster: Cluster, on: Any) -> None:
-    inventory.write(cluster.lab, {"redis_master_maxmemory": "128mb"}, "smaller")
+    inventory.write(cluster.lab, {"lockd_redis_master_maxmemory": "128mb"}, "smaller")
     play_under_load(cluster, "site.yml", "--tags", "redis_master", name="smaller")
     for name in MASTERS:
         assert on(name).file("/etc/lockd-master/master.conf").contains("maxmemory 128mb")

@@ -108,7 +108,7 @@ def test_other_rules_of_the_host_stay(cluster: Cluster, on: Any) -> None:
     on("a1").check_output("nft add table inet somebodys")
     try:
         words = ("site.yml", "--tags", "firewall")
-        inventory.write(cluster.lab, {"firewall_readers": ["10.77.0.99"]}, "readers")
+        inventory.write(cluster.lab, {"lockd_firewall_readers": ["10.77.0.99"]}, "readers")
         assert play(cluster.lab, *words, inventory_name="readers").must_work().changed_hosts == ["mon1"]
         assert "10.77.0.99" in on("mon1").check_output("nft list table inet lockd")
         play(cluster.lab, *words).must_work()

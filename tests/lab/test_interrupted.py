@@ -30,10 +30,10 @@ def property_of(on: Any, host: str, unit: str, name: str) -> str:
 
 # What a play writes on a master's host besides the master's own configuration, and which unit runs with that.
 CHANGES = {
-    "node_exporter_arguments": ["--no-collector.zfs"],
-    "time_sync_max_slew_ppm": 400,
-    "restart_guard_delay_ms": 8000,
-    "firewall_rules": [
+    "lockd_node_exporter_arguments": ["--no-collector.zfs"],
+    "lockd_time_sync_max_slew_ppm": 400,
+    "lockd_restart_guard_delay_ms": 8000,
+    "lockd_firewall_rules": [
         {"ports": [6379], "from": list(APPS.values())},
         {"ports": [9100, 9199], "from": ["10.77.0.31"]},
     ],

@@ -18,7 +18,7 @@ from tests.lab.plays import play
 from tests.lab.waiting import until
 
 # A precheck that fails is to fail soon.
-IMPATIENT = ("-e", "all_well_patience_s=2", "-e", "time_sync_patience_s=2")
+IMPATIENT = ("-e", "all_well_patience_s=2", "-e", "lockd_time_sync_patience_s=2")
 
 Document = dict[str, Any]
 
@@ -166,9 +166,9 @@ def test_a_wrong_secret_reaches_no_master(cluster: Cluster, on: Any, tmp_path: P
 def test_passwords_that_are_kept_elsewhere_are_not_rotated(cluster: Cluster) -> None:
     files = (cluster.lab.folder / "secrets/agents").glob("*.password")
     kept = {f"agent-{file.stem}": [file.read_text().strip()] for file in files}
-    inventory.write(cluster.lab, {"redis_master_agent_passwords": kept}, "elsewhere")
+    inventory.write(cluster.lab, {"lockd_redis_master_agent_passwords": kept}, "elsewhere")
     refused = play(cluster.lab, "rotate_passwords.yml", inventory_name="elsewhere")
-    refused.must_stop_with("The inventory sets redis_master_agent_passwords", "Nothing was changed")
+    refused.must_stop_with("The inventory sets lockd_redis_master_agent_passwords", "Nothing was changed")
     assert list((cluster.lab.folder / "secrets").rglob("*.next")) == []
 
 
@@ -205,7 +205,7 @@ def test_a_master_without_a_vote_is_restarted_for_what_mends_it(cluster: Cluster
     refused = play(cluster.lab, "rolling_restart.yml", *IMPATIENT)
     refused.must_stop_with("m2 has no vote")
     # m1 would be the first, and has to wait for m2.
-    inventory.write(cluster.lab, {"redis_master_maxmemory": "192mb"}, "other-memory")
+    inventory.write(cluster.lab, {"lockd_redis_master_maxmemory": "192mb"}, "other-memory")
     play(cluster.lab, "site.yml", "--tags", "redis_master", inventory_name="other-memory").must_work()
     assert votes(on) == dict.fromkeys(MASTERS, 1)
 

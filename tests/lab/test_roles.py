@@ -12,7 +12,7 @@ import yaml
 
 from tests.lab.lab import REPOSITORY
 
-NOTED = r"template_vars=\{'note': '([a-z-]+)'|started_with_note: ([a-z-]+)"
+NOTED = r"template_vars=\{'note': '([a-z-]+)'|lockd_started_with_note: ([a-z-]+)"
 ROLES = sorted(path for path in (REPOSITORY / "ansible/roles").iterdir() if path.is_dir())
 
 
@@ -74,7 +74,7 @@ def test_what_units_note_is_what_plays_compare_and_what_is_removed_at_the_end() 
     for role, note in noted:
         compared = (path for path in role.glob("tasks/*.yml") if path.name != "configure.yml")
         tasks = "".join(path.read_text() for path in compared)
-        assert f"started_with_note: {note}\n" in tasks
+        assert f"lockd_started_with_note: {note}\n" in tasks
         assert f"- /run/{note}.started-with\n" in removed
 
 

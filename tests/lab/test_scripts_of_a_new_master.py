@@ -44,7 +44,7 @@ def take_over(folder: Path) -> None:
     (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"vars": variables, "children": groups}}))
     (folder / "plays.yml").write_text(yaml.safe_dump(PLAYS))
     (folder / "more.yml").write_text(
-        yaml.safe_dump({"redis_master_scripts_dir": f"{folder}/{{{{ inventory_hostname }}}}"})
+        yaml.safe_dump({"lockd_redis_master_scripts_dir": f"{folder}/{{{{ inventory_hostname }}}}"})
     )
     done = subprocess.run(
         [Path(sys.executable).with_name("ansible-playbook"), "-i", folder / "hosts.yml",

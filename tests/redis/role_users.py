@@ -31,8 +31,8 @@ def users_acl(version: str, agents: tuple[str, ...] = (AGENT, ANOTHER_AGENT)) ->
     environment.tests["version"] = _at_least
     others = ("admin", "operator", "loader", "exporter")
     return environment.from_string(TEMPLATE.read_text()).render(
-        redis_master_version=version,
-        redis_master_agent_passwords={user: [password_of(user)] for user in agents},
+        lockd_redis_master_version=version,
+        lockd_redis_master_agent_passwords={user: [password_of(user)] for user in agents},
         **{f"redis_master_{name}_passwords": [password_of(f"lockd_{name}")] for name in others},
     )
 

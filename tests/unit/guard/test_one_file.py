@@ -69,9 +69,9 @@ def as_the_play_makes_it() -> list[str]:
         yaml.safe_load((ROLE / name).read_text()) for name in ("defaults/main.yml", "tasks/install.yml")
     )
     [words] = [task["ansible.builtin.command"]["argv"] for task in tasks if "ansible.builtin.command" in task]
-    source = defaults["restart_guard_source"].replace("{{ role_path }}", str(ROLE))
+    source = defaults["lockd_restart_guard_source"].replace("{{ role_path }}", str(ROLE))
     python = "{{ ansible_playbook_python }}", sys.executable
-    return [word.replace(*python).replace("{{ restart_guard_source }}", source) for word in words]
+    return [word.replace(*python).replace("{{ lockd_restart_guard_source }}", source) for word in words]
 
 
 def test_a_play_makes_the_same_bytes_each_time(program: Path, tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_a_playbook_asks_what_it_shows_and_reckons_alike_where_there_is_no_guard
     assert set(told) == {"max_ttl_ms", "leases_over_ms"}
     role = (ansible / "roles/restart_guard/vars/main.yml").read_text()
     [formula] = re.findall(
-        r'^restart_guard_quarantine_ms: "{{ restart_guard_max_ttl_ms \| int (.*) }}"$', role, re.M
+        r'^lockd_restart_guard_quarantine_ms: "{{ lockd_restart_guard_max_ttl_ms \| int (.*) }}"$', role, re.M
     )
     assert formula == "* 1.01 + 1000"
     assert quarantine_ns(60_000) == (60_000 * 1.01 + 1000) * NS_PER_MS

@@ -8,6 +8,7 @@ As root:
     status          which hosts run
     shell HOST      a root shell on one of them
     play PLAYBOOK…  ansible-playbook on them, with the lab's inventory
+    scale N…        how long plays take with so many app hosts, in a lab of its own
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import argparse
 import os
 import sys
 
-from tests.lab import ground, image, inventory
+from tests.lab import ground, image, inventory, scale
 from tests.lab.host import enter
 from tests.lab.lab import ADDRESSES, Busy, Lab
 
@@ -33,6 +34,7 @@ def main() -> int:
         commands.add_parser(name)
     commands.add_parser("shell").add_argument("host", choices=sorted(ADDRESSES))
     commands.add_parser("play").add_argument("words", nargs=argparse.REMAINDER)
+    commands.add_parser("scale").add_argument("sizes", nargs="+", type=int, metavar="N")
     chosen = parser.parse_args()
     lab = Lab(chosen.name)
     try:
@@ -79,6 +81,16 @@ def _play(lab: Lab, chosen: argparse.Namespace) -> None:
     command = inventory.playbook_command(lab, chosen.words)
     os.chdir(inventory.ANSIBLE)
     os.execvpe(command[0], command, dict(inventory.environment(lab)))
+
+
+def _scale(lab: Lab, chosen: argparse.Namespace) -> None:
+    large = Lab(f"{lab.name}-scale", more=max(chosen.sizes) + 1)
+    with large.locked():
+        try:
+            large.up()
+            scale.measure(large, chosen.sizes)
+        finally:
+            large.down()
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ class Host:
         call("ip", "-n", self.lab, "link", "add", port, "type", "veth", "peer", "name", "host0",
              "netns", self.namespace)  # fmt: skip
         call("ip", "-n", self.lab, "link", "set", port, "master", "br0", "up")
-        call("ip", "-n", self.namespace, "addr", "add", f"{self.address}/24", "dev", "host0")
+        call("ip", "-n", self.namespace, "addr", "add", f"{self.address}/16", "dev", "host0")
         for link in ("lo", "host0"):
             call("ip", "-n", self.namespace, "link", "set", link, "up")
 

@@ -43,8 +43,8 @@ def write_document(folder: Path, inventory: Mapping[str, Any]) -> None:
     (folder / "hosts.yml").write_text(yaml.safe_dump(inventory, sort_keys=False))
 
 
-def document(lab: Lab, changes: Mapping[str, Any]) -> dict[str, Any]:
-    groups = {"lock_masters": MASTERS, "lock_apps": APPS, "lock_monitoring": MONITORING}
+def document(lab: Lab, changes: Mapping[str, Any], apps: Mapping[str, str] = APPS) -> dict[str, Any]:
+    groups = {"lock_masters": MASTERS, "lock_apps": apps, "lock_monitoring": MONITORING}
     return {
         "all": {
             "vars": {

@@ -1,4 +1,5 @@
-"""A lab: eight hosts on a network of their own, and how to reach them from this machine.
+"""A lab: eight hosts on a network of their own, and as many more app hosts as one asks for; how to reach
+them from this machine.
 
 Two labs with different names know nothing of each other. One name is used by one process at a time
 (`locked`).
@@ -29,6 +30,9 @@ ADDRESSES = {**MASTERS, **APPS, **MONITORING}
 # How root on a master's host reaches it.
 MASTER_SOCKET = "/run/lockd-master/redis.sock"
 
+# So many boot side by side.
+AT_ONCE = 20
+
 # ssh and what Ansible calls beside it, run where the hosts can be reached.
 _INSIDE = """#!/bin/sh
 exec nsenter --net=/run/netns/{lab} {program} "$@"
@@ -53,11 +57,22 @@ class Busy(Exception):
     """Another process is using the lab of this name."""
 
 
+def crowd(size: int) -> dict[str, str]:
+    """So many more app hosts, w1 and so on, with their addresses."""
+    return {f"w{number}": f"10.77.{number // 250 + 1}.{number % 250 + 1}" for number in range(1, size + 1)}
+
+
 @dataclass(frozen=True)
 class Lab:
-    """The lab `name`: its namespace and control group are called so, and its folder is in the cache."""
+    """The lab `name`: its namespace and control group are called so, and its folder is in the cache. `more`
+    app hosts are there besides the eight hosts that each lab has."""
 
     name: str
+    more: int = 0
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        return {**ADDRESSES, **crowd(self.more)}
 
     @property
     def folder(self) -> Path:
@@ -65,10 +80,10 @@ class Lab:
 
     @property
     def hosts(self) -> dict[str, Host]:
-        return {name: self.host(name) for name in ADDRESSES}
+        return {name: self.host(name) for name in self.addresses}
 
     def host(self, name: str) -> Host:
-        return Host(self.name, name, ADDRESSES[name], self.folder / name, image.root_folder())
+        return Host(self.name, name, self.addresses[name], self.folder / name, image.root_folder())
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -81,7 +96,7 @@ class Lab:
                 raise Busy(f"the lab {self.name} is in use by another process") from None
             yield
 
-    def up(self, only: Sequence[str] = tuple(ADDRESSES)) -> None:
+    def up(self, only: Sequence[str] | None = None) -> None:
         """Fresh hosts, whatever was there before; returns when they have booted and let us in by ssh."""
         ground.require()
         image.root()
@@ -90,19 +105,20 @@ class Lab:
         self._make_network()
         self._make_keys()
         self._copy_source()
-        hosts = [self.host(name) for name in only]
-        for host in hosts:
-            host.make(_hosts_file(), self._public_key)
-            host.start()
-        for host in hosts:
-            host.wait_booted()
+        hosts = [self.host(name) for name in only or self.addresses]
+        for some in batched(hosts, AT_ONCE):
+            for host in some:
+                host.make(self._hosts_file(), self._public_key)
+                host.start()
+            for host in some:
+                host.wait_booted()
 
     def new_machine(self, name: str, shelf: Path) -> None:
         """Another machine in place of that host's, which must not run, and is put away as the folder
         `shelf`."""
         host = self.host(name)
         host.take_out(shelf)
-        host.make_machine(_hosts_file(), self._public_key)
+        host.make_machine(self._hosts_file(), self._public_key)
 
     def swap_machines(self, name: str, shelf: Path) -> None:
         """The one that was put away is in that host's place again, and the other is put away."""
@@ -117,7 +133,7 @@ class Lab:
 
     def down(self) -> None:
         """Remove all that carries its name: also what an interrupted run left half made."""
-        for host in self.hosts.values():
+        for host in (*self.hosts.values(), *self._left_over()):
             host.remove()
         self._stop_time_server()
         for path in mounts_below(self.folder):
@@ -129,10 +145,17 @@ class Lab:
         if self.folder.exists():
             shutil.rmtree(self.folder)
 
+    def _left_over(self) -> Iterator[Host]:
+        """Of a lab of this name that was larger."""
+        for folder in self.folder.glob("w*/merged"):
+            name = folder.parent.name
+            if name not in self.addresses:
+                yield Host(self.name, name, "", folder.parent, image.root_folder())
+
     def _make_network(self) -> None:
         call("ip", "netns", "add", self.name)
         for words in (
-            "link add br0 type bridge", f"addr add {GATEWAY}/24 dev br0", "link set br0 up", "link set lo up",
+            "link add br0 type bridge", f"addr add {GATEWAY}/16 dev br0", "link set br0 up", "link set lo up",
         ):  # fmt: skip
             call("ip", "-n", self.name, *words.split())
         server = subprocess.Popen(
@@ -159,7 +182,7 @@ class Lab:
     def _make_keys(self) -> None:
         call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", self.name, "-f", str(self.folder / "id"))
         for user in ("ops", "root"):
-            config = _SSH_CONFIG.format(user=user, folder=self.folder, lab=self.name, aliases=_aliases())
+            config = _SSH_CONFIG.format(user=user, folder=self.folder, lab=self.name, aliases=self._aliases())
             (self.folder / f"ssh_config.{user}").write_text(config)
         binaries = self.folder / "bin"
         binaries.mkdir()
@@ -179,15 +202,18 @@ class Lab:
         for name in ("pyproject.toml", "setup.py", "README.md"):
             shutil.copy2(REPOSITORY / name, self.source / name)
 
+    def _aliases(self) -> str:
+        return "\n".join(f"Host {name}\n  HostName {address}" for name, address in self.addresses.items())
+
+    def _hosts_file(self) -> str:
+        lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in self.addresses.items())]
+        return "\n".join(lines) + "\n"
+
     def environment(self) -> Mapping[str, str]:
         """For commands on this machine that log in to the hosts: their `ssh` is one that gets there."""
         return {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
 
 
-def _aliases() -> str:
-    return "\n".join(f"Host {name}\n  HostName {address}" for name, address in ADDRESSES.items())
-
-
-def _hosts_file() -> str:
-    lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in ADDRESSES.items())]
-    return "\n".join(lines) + "\n"
+def batched(hosts: Sequence[Host], size: int) -> Iterator[Sequence[Host]]:
+    for first in range(0, len(hosts), size):
+        yield hosts[first : first + size]

@@ -101,10 +101,12 @@ def tls_context(config: Config) -> ssl.SSLContext | None:
 
 
 def tls_name(config: Config, master: Master) -> str | None:
-    """The name that the master's certificate has to carry."""
+    """The name that the master's certificate has to carry. Where that is the master's own, no other machine
+    can answer in its place, whatever its address, and it may move to another one."""
     if config.tls is None:
         return None
-    return config.tls.server_name or master.host
+    name = config.tls.server_name or "{host}"
+    return name.replace("{name}", master.name).replace("{host}", master.host)
 
 
 def _count(info: Mapping[str, str], name: str) -> int:

@@ -71,7 +71,8 @@ def test_what_units_note_is_what_plays_compare_and_what_is_removed_at_the_end() 
         for note in map("".join, re.findall(NOTED, path.read_text()))
     ]
     assert len(noted) == 7
-    removed = (ansible / "remove_cluster.yml").read_text()
+    removing = (ansible / "remove_cluster.yml", *ansible.glob("tasks/remove_*.yml"))
+    removed = "".join(path.read_text() for path in removing)
     for role, note in noted:
         compared = (path for path in role.glob("tasks/*.yml") if path.name != "configure.yml")
         tasks = "".join(path.read_text() for path in compared)

@@ -79,4 +79,4 @@ def test_replace_master_reads_them_first_and_loads_them_last() -> None:
         for name, play in plays.items()
     }
     assert "read_scripts" in steps["Look before anything is changed"]
-    assert steps["Install the new one"] == ["take_scripts", "load_scripts"]
+    assert steps["Install the new ones"] == ["take_scripts", "load_scripts"]

@@ -440,7 +440,7 @@ def certificates(tmp_path: Path) -> Path:
         pytest.skip("no openssl on this machine: certificates can't be made")
     for authority in ("ca", "strangers"):
         make_authority(tmp_path, authority)
-    make_certificate(tmp_path, "masters", "ca", "DNS:masters.test,IP:127.0.0.1")
+    make_certificate(tmp_path, "masters", "ca", "DNS:masters.test,DNS:m1,IP:127.0.0.1")
     make_certificate(tmp_path, "agent", "ca", "DNS:agent.test")
     return tmp_path
 
@@ -472,6 +472,12 @@ def test_masters_with_tls_serve_who_shows_and_expects_the_right_certificate_and_
 
     named = cluster.add_agent(tls=good | {"server_name": "masters.test"})
     named.wait_voting(3)
+    # The certificate is m1's: nobody else can answer in its place, though all have the same address.
+    by_name = cluster.add_agent(tls=good | {"server_name": "{name}"})
+    eventually(
+        lambda: [one["state"] for one in by_name.master_states()] == ["up", "down", "down"],
+        what="of three that show m1's certificate only m1 is believed",
+    )
     for refused, told in (
         ({"server_name": "elsewhere.test"}, "mismatch"),
         ({"ca_file": str(certificates / "strangers.pem")}, "verify failed"),

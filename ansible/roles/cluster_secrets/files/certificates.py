@@ -2,15 +2,16 @@
 standard input, what was written is said as JSON on the standard output. What is there and still good stays.
 
     {"folder": "...", "cluster": "...", "passphrase": "...", "ca_days": 3650, "days": 825,
-     "masters": {"m1": "192.0.2.11"}, "agents": ["app1"], "dry": false}
+     "masters": {"m1": "m1"}, "agents": ["app1"], "dry": false}
 
 It is one program, and not a dozen tasks for each host, as every run of site.yml runs it. It writes `ca.key`
 (under the passphrase), `ca.pem`, and NAME.key and NAME.pem for each host.
 
-The authority can do little, should its key be lost: it signs no other authority, no name or address but those
-of the masters, which never change in the life of a cluster, and names of agents
+The authority can do little, should its key be lost: it signs no other authority, no address, and no name but
+those of the masters, which never change in the life of a cluster, and of agents
 (`app1.agents.lockd.internal`), which no master's can be. A certificate of an agent is good for a client only:
-no app host can play a master with it.
+no app host can play a master with it. Agents know a master by its name, so that it may move to another
+address with the certificate that it has.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import ipaddress
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,7 +42,8 @@ class Unusable(Exception):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the inventory asks for. `masters`: name to address; `dry`: say what would be written, no more."""
+    """What the inventory asks for. `masters`: what each host's master is called; `dry`: say what would be
+    written, no more."""
 
     folder: Path
     cluster: str
@@ -110,29 +112,11 @@ def subject(wanted: Wanted, name: str) -> x509.Name:
     )
 
 
-def reached_at(name: str, address: str) -> list[x509.GeneralName]:
-    """What agents call a master: its address, and its name in the inventory."""
-    try:
-        where: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(address))
-    except ValueError:
-        where = x509.DNSName(address)
-    names = [x509.DNSName(name), where]
-    return names if names[0] != where else names[:1]
+NO_ADDRESS = [x509.IPAddress(ipaddress.ip_network(every)) for every in ("0.0.0.0/0", "::/0")]
 
 
-def permitted(wanted: Wanted) -> Iterator[x509.GeneralName]:
-    yield x509.DNSName(AGENTS)
-    for name, address in sorted(wanted.masters.items()):
-        for one in reached_at(name, address):
-            is_address = isinstance(one, x509.IPAddress)
-            yield x509.IPAddress(ipaddress.ip_network(one.value)) if is_address else one
-
-
-def excluded(wanted: Wanted) -> list[x509.GeneralName] | None:
-    """Addresses are free where none is named, so then all of them are."""
-    if any(isinstance(one, x509.IPAddress) for one in permitted(wanted)):
-        return None
-    return [x509.IPAddress(ipaddress.ip_network(every)) for every in ("0.0.0.0/0", "::/0")]
+def permitted(wanted: Wanted) -> list[x509.GeneralName]:
+    return [x509.DNSName(AGENTS), *map(x509.DNSName, sorted(wanted.masters.values()))]
 
 
 @dataclass(frozen=True)
@@ -150,7 +134,7 @@ def of_authority(wanted: Wanted) -> Request:
         (
             (x509.BasicConstraints(ca=True, path_length=0), True),
             (_usage(key_cert_sign=True, crl_sign=True), True),
-            (x509.NameConstraints(list(permitted(wanted)), excluded(wanted)), True),
+            (x509.NameConstraints(permitted(wanted), NO_ADDRESS), True),
         ),
         wanted.ca_days,
     )
@@ -158,7 +142,7 @@ def of_authority(wanted: Wanted) -> Request:
 
 def of_host(wanted: Wanted, name: str) -> Request:
     is_master = name in wanted.masters
-    called = reached_at(name, wanted.masters[name]) if is_master else [x509.DNSName(f"{name}.{AGENTS}")]
+    called = wanted.masters[name] if is_master else f"{name}.{AGENTS}"
     purpose = ExtendedKeyUsageOID.SERVER_AUTH if is_master else ExtendedKeyUsageOID.CLIENT_AUTH
     return Request(
         subject(wanted, name),
@@ -166,7 +150,7 @@ def of_host(wanted: Wanted, name: str) -> Request:
             (x509.BasicConstraints(ca=False, path_length=None), True),
             (_usage(digital_signature=True), True),
             (x509.ExtendedKeyUsage([purpose]), False),
-            (x509.SubjectAlternativeName(called), False),
+            (x509.SubjectAlternativeName([x509.DNSName(called)]), False),
         ),
         wanted.days,
     )

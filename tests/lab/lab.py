@@ -105,7 +105,10 @@ class Lab:
         self._make_network()
         self._make_keys()
         self._copy_source()
-        hosts = [self.host(name) for name in only or self.addresses]
+        self.start([self.host(name) for name in only or self.addresses])
+
+    def start(self, hosts: Sequence[Host]) -> None:
+        """Fresh ones, in a lab that is there; returns when they have booted."""
         for some in batched(hosts, AT_ONCE):
             for host in some:
                 host.make(self._hosts_file(), self._public_key)

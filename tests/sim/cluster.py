@@ -284,6 +284,9 @@ class Cluster:
 
     def _reconfigure(self, agent: Agent, max_ttl_ms: int) -> None:
         agent.max_ttl_ms = max_ttl_ms
+        self._restart(agent)
+
+    def _restart(self, agent: Agent) -> None:
         if agent.running and not agent.host_stands_still:
             agent.drain()
             self.world.after(RESTART_NS, self._end, agent, agent.life)
@@ -345,6 +348,33 @@ class Cluster:
             self._lead(self.agents[fault.agent], new)
 
         return mend
+
+    def move_master(self, fault: Fault) -> Callable[[], None]:
+        """A master is stopped, and another machine takes its place at another address, blank. One agent after
+        the other learns that, by a restart, and one of them late. The old machine may come back meanwhile,
+        with all that it had."""
+        old, dice = self.masters[fault.master], random.Random(fault.amount)
+        comes_back = old.stop()
+        new = self._take_place(old, [])
+        for agent in self.agents:
+            if agent is not self.agents[fault.agent]:
+                self.world.after(dice.randrange(fault.for_ms // 2 + 1) * MS, self._learn, agent, new)
+        if dice.random() < 0.8:
+            self.world.after(dice.randrange(fault.for_ms) * MS, comes_back)
+
+        def mend() -> None:
+            old.crash(power=True)
+            for agent in self.agents:
+                self._learn(agent, new)
+
+        return mend
+
+    def _learn(self, agent: Agent, machine: Master) -> None:
+        """Its operator writes another address into its configuration, and restarts it."""
+        if agent.machines[machine.index] is machine:
+            return
+        self._lead(agent, machine)
+        self._restart(agent)
 
     def promoted_copy(self, fault: Fault) -> Callable[[], None]:
         """A master dies, and a replica that lagged behind is put in its place; it is restarted at times."""
@@ -689,6 +719,7 @@ _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {
     Kind.BABBLING_MASTER: Cluster.babbling_master,
     Kind.MISCOUNTING_MASTER: Cluster.miscounting_master,
     Kind.OLD_MACHINE: Cluster.old_machine,
+    Kind.MOVE_MASTER: Cluster.move_master,
     Kind.PROMOTED_COPY: Cluster.promoted_copy,
     Kind.OTHER_LIST: Cluster.other_list,
     Kind.STEP_MASTER: Cluster.step_master,

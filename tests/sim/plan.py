@@ -37,6 +37,7 @@ class Kind(StrEnum):
     BABBLING_MASTER = "master that talks nonsense"
     MISCOUNTING_MASTER = "wrong fence counters of master"
     OLD_MACHINE = "old machine of master comes back"
+    MOVE_MASTER = "master moves to another machine"
     PROMOTED_COPY = "promoted copy of master"
     OTHER_LIST = "agent with another list of masters"
     STEP_MASTER = "step clock of master"
@@ -69,6 +70,7 @@ GRAVE = (
     Kind.STEP_MASTER,
     Kind.MISCOUNTING_MASTER,
     Kind.OLD_MACHINE,
+    Kind.MOVE_MASTER,
     Kind.PROMOTED_COPY,
 )
 """What takes data or time from a master: lockd stands that of a minority, until it has settled."""
@@ -76,7 +78,7 @@ GRAVE = (
 
 _ONLY_IN_SCENES = (Kind.WIPE_SOME, Kind.CHANGE_MAX_TTL)
 OF_JOURNALS = (Kind.CRASH_WRITING, Kind.SPOIL_JOURNAL)
-_DRAWN_APART = (*OF_JOURNALS, Kind.FORCE_RELEASE)
+_DRAWN_APART = (*OF_JOURNALS, Kind.FORCE_RELEASE, Kind.MOVE_MASTER)
 _FOR_A_GUARD = (Kind.STEP_MASTER, Kind.RESTORE_MASTER, Kind.STAND_STILL_MASTER)
 
 
@@ -289,7 +291,17 @@ def draw(seed: int) -> Plan:
         # Who polls comes to nothing beside many who wait. Wrong notices say that others have released.
         most = min(shape.apps, 2 * shape.busy_agents)
         shape = replace(shape, plain=True, apps=most, notices=dice.choice((0.0, 0.0, 0.1, 0.5)))
+    dice = random.Random(f"moves {seed}")
+    if theme.scene is _old_machine and dice.random() < 0.5:
+        faults = [_moved(dice, fault) for fault in faults]
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_ms)))
+
+
+def _moved(dice: random.Random, fault: Fault) -> Fault:
+    """The machine was replaced by an operator, who tells one agent after the other."""
+    if fault.kind is not Kind.OLD_MACHINE:
+        return fault
+    return replace(fault, kind=Kind.MOVE_MASTER, amount=dice.randrange(1 << 32))
 
 
 def _turns(dice: random.Random, shape: Shape) -> tuple[Shape, list[Fault]]:

@@ -179,8 +179,9 @@ def test_redis_py_locks_and_unlocks(
         with pytest.raises(redis.ResponseError, match="TAKEN retry-after="):
             client.execute_command("LOCK", "py:one", TTL_MS)
         assert client.execute_command("UNLOCK", "py:one", lease["token"]) == 1
-        assert client.command_count() == 19
-        assert client.command()["lock"]["arity"] == -3
+        commands = client.command()
+        assert client.command_count() == len(commands)
+        assert commands["lock"]["arity"] == -3
         assert client.client_id() > 0
 
 
@@ -195,11 +196,11 @@ def test_a_pool_of_redis_py_loses_no_lock_and_no_command_by_another_s_loss(
         redis.Redis(unix_socket_path=str(cluster.socket), **options) as client,
         Wire(cluster.socket) as wire,
     ):
-        tokens = {name: lease_of(client.execute_command("LOCK", name, 300))["token"] for name in POOLED}
+        tokens = {name: lease_of(client.execute_command("LOCK", name, 1_500))["token"] for name in POOLED}
         connections = wire.info()["connected_clients"]
         before = renewals(cluster)
         wire.ask("FORCERELEASE", "py:pool:0")
-        eventually(lambda: renewals(cluster) > before + 20, 10, "all are renewed")
+        eventually(lambda: renewals(cluster) > before + 2 * len(POOLED), 10, "all are renewed")
         for number in range(20):
             assert text(client.echo(str(number))) == str(number)
         assert wire.info()["connected_clients"] == connections

@@ -200,7 +200,9 @@ def test_limits_count_what_was_taken_over(
     held = [one.lock(1, f"{resource}/{n}")["token"] for n in range(5)]
     restarted(cluster)
     assert cluster.metric("lockd_leases") >= 5
-    assert cluster.metric("lockd_inherited_total", outcome="goes_on") >= 5
+    # Of the last of them it may not have been known yet that the app had read of it.
+    taken_over = [cluster.metric("lockd_inherited_total", outcome=fate) for fate in ("goes_on", "untold")]
+    assert sum(taken_over) >= 5
     assert cluster.metric("lockd_journal_ok") == 1
     for n, token in enumerate(held):
         assert one.ask(2, "UNLOCK", f"{resource}/{n}", token) == 1

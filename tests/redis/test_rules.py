@@ -439,7 +439,7 @@ def test_rule_11c_votes_of_masters_whose_clocks_jumped_do_not_count(
     other = cluster.add_agent()
     for agent in (cluster, other):
         agent.wait_voting(5)
-    held = App(cluster).lock(resource, 5_000, "DETACHED")
+    held = App(cluster).lock(resource, 5_000, "WAIT", 5_000, "DETACHED")
     eventually(lambda: len(holding(cluster.masters, resource)) == 5, what="the last answers have come, too")
     wall_clock.step(30 * S)
     # A master looks at its clock once in a turn of its loop: it may be in the middle of one.

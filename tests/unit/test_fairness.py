@@ -48,8 +48,9 @@ class CountedLocks(Locks):
     def cut_off(self, lease: Lease, reason: str, now_ns: int) -> None:
         self._ended()
 
-    def gone(self, holder: Holder, now_ns: int) -> None:
+    def gone(self, holder: Holder, now_ns: int) -> bool:
         self._ended()
+        return True
 
 
 class AnAgent(AroundSessions):

@@ -131,7 +131,11 @@ def test_of_two_lost_masters_one_is_replaced_while_the_other_is_still_dead(clust
         assert votes(on) == ALL | {"m5": 0}
         dead.start()
         dead.wait_booted()
-        until(lambda: all_have_votes(on), "m5 is back with its data, and out of quarantine")
+        until(lambda: states(on)["m5"] == "outdated", "m5 is back with its data, and has missed something")
+        stopped = play(cluster.lab, "rolling_restart.yml", "-e", "all_well_patience_s=2")
+        stopped.must_stop_with("m5 has no vote", "replace_master.yml -e replace_master=m5")
+        play(cluster.lab, "replace_master.yml", "-e", "replace_master=m5").must_work()
+        assert votes(on) == ALL
     work.must_be_flawless()
 
 

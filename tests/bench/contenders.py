@@ -211,6 +211,25 @@ class DropIn(RedisPyLock):
         return redis.Redis(unix_socket_path=addresses.socket)
 
 
+class LockByRedisPy:
+    """LOCK and UNLOCK as commands of redis-py: what the agent is asked at the pace of `DropIn`."""
+
+    def __init__(self, addresses: Addresses, wait_s: float) -> None:
+        self._ask = redis.Redis(unix_socket_path=addresses.socket).execute_command
+        self._options = ("WAIT", int(wait_s * 1000)) if wait_s else ()
+
+    def acquire(self, resource: str) -> Any:
+        try:
+            return resource, self._ask("LOCK", resource, TTL_MS, *self._options)[b"token"]
+        except redis.ResponseError as error:
+            if str(error).startswith(("TAKEN", "TIMEOUT")):
+                return None
+            raise
+
+    def release(self, held: Any) -> None:
+        self._ask("UNLOCK", *held)
+
+
 class Etcd:
     """One lease for each client, kept while it runs, and one transaction for each lock: what etcd's own
     client for Go does, and the most that can be had of it. The lock of the client for Python takes a new
@@ -310,7 +329,7 @@ def packed(*words: bytes | str | int) -> bytes:
 
 
 CLIENT, RAW = "lockd (lockd.Client)", "lockd (raw socket)"
-DROP_IN = "lockd (redis-py Lock)"
+DROP_IN, BY_REDIS_PY = "lockd (redis-py Lock)", "lockd (LOCK by redis-py)"
 REDLOCK_PY, POTTERY, REDIS_PY = "redlock-py", "pottery Redlock", "redis-py Lock (1 master)"
 ETCD_3, ZOOKEEPER_3 = "etcd (3 members, etcd3)", "ZooKeeper (3 members, kazoo)"
 PLAIN_SET, RAW_SET = "plain SET (redis-py)", "plain SET (raw socket)"
@@ -320,6 +339,7 @@ CONTENDERS: dict[str, Make] = {
     CLIENT: LockdClient,
     RAW: LockdRaw,
     DROP_IN: DropIn,
+    BY_REDIS_PY: LockByRedisPy,
     REDLOCK_PY: RedlockPy,
     POTTERY: Pottery,
     REDIS_PY: RedisPyLock,

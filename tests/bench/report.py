@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.bench.charts import Line, chart
 from tests.bench.contenders import (
+    BY_REDIS_PY,
     CLIENT,
     DROP_IN,
     PLAIN_SET,
@@ -28,7 +29,7 @@ GRANTS_BEFORE_TENURES = 848.0
 CPU_BEFORE_TENURES = {"16-new": 0.37, "64-new": 0.24}
 """CPU of client, agent and masters per pair, then, as a part of redlock-py's in the same run."""
 
-_WITH_AGENT = (CLIENT, RAW, DROP_IN, RELAY, RAW_RELAY)
+_WITH_AGENT = (CLIENT, RAW, DROP_IN, BY_REDIS_PY, RELAY, RAW_RELAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +232,7 @@ def _goals_drop_in(rows: Rows) -> Iterator[Goal]:
     for name in ("1-free", "16-free", "16-new"):
         for other, figure, whose, most in (
             (REDIS_PY, "client_us", "client", 1.5),
-            (RAW, "agent_us", "agent", 1.0),
+            (BY_REDIS_PY, "agent_us", "agent", 1.0),
         ):
             got = _ratio(rows, figure, (name, DROP_IN), (name, other))
             yield Goal(f"{name}: {DROP_IN} / {other}, CPU of the {whose} per pair", got, most, False)

@@ -2,7 +2,7 @@
 standard input, what was written is said as JSON on the standard output. What is there and still good stays.
 
     {"folder": "...", "cluster": "...", "passphrase": "...", "ca_days": 3650, "days": 825,
-     "masters": {"m1": "m1"}, "agents": ["app1"], "dry": false}
+     "masters": {"m1": "m1"}, "agents": ["app1"], "dry": false, "vault": []}
 
 It is one program, and not a dozen tasks for each host, as every run of site.yml runs it. It writes `ca.key`
 (under the passphrase), `ca.pem`, and NAME.key and NAME.pem for each host.
@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import os
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from secret_files import SecretFiles, write_whole
 
 # What ends sooner is renewed.
 RENEW_DAYS = 60
@@ -43,7 +43,7 @@ class Unusable(Exception):
 @dataclass(frozen=True)
 class Wanted:
     """What the inventory asks for. `masters`: what each host's master is called; `dry`: say what would be
-    written, no more."""
+    written, no more; `vault`: what keys are encrypted with, as `SecretFiles` has it."""
 
     folder: Path
     cluster: str
@@ -53,6 +53,7 @@ class Wanted:
     masters: Mapping[str, str]
     agents: list[str]
     dry: bool = False
+    vault: list[list[str]] = field(default_factory=list)
 
 
 class Folder:
@@ -60,6 +61,7 @@ class Folder:
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
+        self._secrets = SecretFiles(wanted.vault)
         self.written: list[str] = []
 
     def key(self, name: str, passphrase: str | None = None) -> ec.EllipticCurvePrivateKey:
@@ -71,10 +73,10 @@ class Folder:
             key = ec.generate_private_key(ec.SECP256R1())
             under = serialization.BestAvailableEncryption(secret) if secret else serialization.NoEncryption()
             form = serialization.PrivateFormat.PKCS8
-            self._write(path, key.private_bytes(serialization.Encoding.PEM, form, under))
+            self._write(self._secrets.write, path, key.private_bytes(serialization.Encoding.PEM, form, under))
             return key
         try:
-            return serialization.load_pem_private_key(path.read_bytes(), secret)
+            return serialization.load_pem_private_key(self._secrets.read(path), secret)
         except (ValueError, TypeError) as error:
             raise Unusable(
                 f"{path} can't be read ({error}). Bring it, and for ca.key the passphrase in ca.password,"
@@ -84,23 +86,16 @@ class Folder:
 
     def certificate(self, name: str) -> x509.Certificate | None:
         path = self._wanted.folder / f"{name}.pem"
-        return x509.load_pem_x509_certificate(path.read_bytes()) if path.exists() else None
+        return x509.load_pem_x509_certificate(self._secrets.read(path)) if path.exists() else None
 
     def keep(self, name: str, certificate: x509.Certificate) -> None:
-        self._write(self._wanted.folder / f"{name}.pem", certificate.public_bytes(serialization.Encoding.PEM))
+        path = self._wanted.folder / f"{name}.pem"
+        self._write(write_whole, path, certificate.public_bytes(serialization.Encoding.PEM))
 
-    def _write(self, path: Path, content: bytes) -> None:
-        """Whole or not at all, and never readable by others."""
+    def _write(self, write: Callable[[Path, bytes], None], path: Path, content: bytes) -> None:
         self.written.append(path.name)
-        if self._wanted.dry:
-            return
-        half = path.with_name(f".{path.name}.new")
-        half.unlink(missing_ok=True)
-        with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        half.rename(path)
+        if not self._wanted.dry:
+            write(path, content)
 
 
 def subject(wanted: Wanted, name: str) -> x509.Name:

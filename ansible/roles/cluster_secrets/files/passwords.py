@@ -5,14 +5,17 @@ make FOLDER NAME…      make up those that aren't there; --next: NAME.password.
 keep FOLDER NAME…      put each NAME.password.next in the place of NAME.password
 
 Prints the names of those that it changed, never what is in them. What is there is left alone, encrypted or
-not.
+not. On its standard input it takes vault ids and passwords, as `secret_files.py` has them, as JSON.
 """
 
 import argparse
-import os
+import json
 import secrets
 import string
+import sys
 from pathlib import Path
+
+from secret_files import SecretFiles
 
 LENGTH = 40
 LETTERS = string.ascii_letters + string.digits
@@ -28,33 +31,26 @@ def main():
     making.add_argument("--dry-run", action="store_true")
     for command in (making, commands.add_parser("keep")):
         command.add_argument("folder", type=Path)
-        command.add_argument("names", nargs="+")
+        command.add_argument("names", nargs="*")
     chosen = parser.parse_args()
+    files = SecretFiles(json.load(sys.stdin))
     for name in chosen.names:
         path = chosen.folder / f"{name}.password"
-        if keep(path) if chosen.command == "keep" else make(path, chosen):
+        if keep(path) if chosen.command == "keep" else make(path, chosen, files):
             print(name)
 
 
-def make(path, chosen):
+def make(path, chosen, files):
     target = following(path) if chosen.next else path
     if target.exists():
         return False
     if not chosen.dry_run:
-        write(target)
+        files.write(target, made_up().encode() + b"\n")
     return True
 
 
-def write(path):
-    """Whole or not at all: half a password would be refused for ever."""
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.unlink(missing_ok=True)
-    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-        file.write("".join(secrets.choice(LETTERS) for _ in range(LENGTH)) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
+def made_up():
+    return "".join(secrets.choice(LETTERS) for _ in range(LENGTH))
 
 
 def keep(path):

@@ -27,7 +27,7 @@ HEAD = """# Metrics
 
 Made from the code by `make alerts-docs`; a test checks that it is current. Don't edit it.
 
-Scrape the agents as `job="lockd"` and the node_exporter of the masters' hosts as `job="node"`. Give both the
+Scrape the agents as `job="lockd"` and the node_exporter of the masters' hosts as `job="lockd-masters"`. Give both the
 target label `cluster`, and the latter the target label `master` with the name that the master has in lockd's
 configuration: rules and dashboards join by these.
 Scrape Alertmanager as `job="alertmanager"`, so that somebody learns when it can't deliver.

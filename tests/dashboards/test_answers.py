@@ -103,7 +103,7 @@ def a_silent_agent(number: int = 1) -> dict[str, str]:
     return {f'up{{cluster="shop", job="lockd", instance="web{number}:9480"}}': "0x40"}
 
 
-EXPORTERS_DOWN = {'up{cluster="shop", job="node", instance="m2:9100", master="m2"}': "0x40"}
+EXPORTERS_DOWN = {'up{cluster="shop", job="lockd-masters", instance="m2:9100", master="m2"}': "0x40"}
 FULL_MASTERS = {"lockd_canary_failures": 2, "lockd_canary_last_success_timestamp_seconds": NOW_S - 20}
 NO_CANARY = {"lockd_canary_interval_seconds": 0, "lockd_canary_last_success_timestamp_seconds": None}
 

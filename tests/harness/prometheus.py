@@ -84,7 +84,7 @@ def node_exporters(folder: Path, units: Sequence[Unit], cluster: str) -> Iterato
             exporter = Child(name, command, folder / "log" / f"{name}.log")
             stack.callback(exporter.kill)
             exporter.start()
-            targets.append(Target("node", address, {"cluster": cluster, "master": unit.master.name}))
+            targets.append(Target("lockd-masters", address, {"cluster": cluster, "master": unit.master.name}))
         yield targets
 
 

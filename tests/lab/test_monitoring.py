@@ -27,7 +27,7 @@ def test_every_target_is_up(ask: Callable[[str], Any]) -> None:
     until(lambda: targets() and not not_up(), "all are up")
     names = [target["labels"]["job"] for target in targets()]
     assert {job: names.count(job) for job in set(names)} == {
-        "prometheus": 1, "alertmanager": 1, "lockd": len(APPS), "node": len(MASTERS),
+        "prometheus": 1, "alertmanager": 1, "lockd": len(APPS), "lockd-masters": len(MASTERS),
     }  # fmt: skip
 
 

@@ -40,7 +40,7 @@ APT_TOOLS += $(PYTHON_H)
 APT_TOOLS += $(if $(shell command -v go),/usr/share/gocode/src/github.com/gomodule/redigo:golang-github-gomodule-redigo-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test test-ci test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs scripts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node dropin dropin-libraries
+.PHONY: help dev venv test test-ci test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs scripts-docs prometheus lab lab-down test-lab lint-ansible collection deb clean tools lab-tools node dropin dropin-libraries
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -164,6 +164,12 @@ lab-down: $(LAB_STAMP) ## Remove the hosts of `make lab`
 
 test-lab: lab-tools $(LAB_STAMP) lint-ansible ## Playbooks: lint, and as root every play for real, on hosts made for it (ARGS='-k guard')
 	$(LAB_VENV)/bin/python -m pytest tests/lab -rs $(ARGS)
+
+collection: $(LAB_STAMP) ## The roles and plays as a collection of Ansible, build/lockd-lockd-VERSION.tar.gz
+	@$(LAB_VENV)/bin/python packaging/collection.py build
+
+deb: $(DEV_STAMP) $(LAB_STAMP) ## The agent as a Debian package for this Debian, build/lockd_VERSION_ARCH.deb
+	@$(LAB_VENV)/bin/python packaging/deb/build.py build
 
 lint-ansible: $(LAB_STAMP) ## ansible-lint (production profile) and yamllint
 	cd ansible && PATH="$(CURDIR)/$(LAB_VENV)/bin:$$PATH" ansible-lint --offline --profile production -q

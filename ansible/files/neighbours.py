@@ -31,10 +31,10 @@ def main() -> None:
         for strange in strangers(listeners, address, int(port), unit):
             print(f"{strange} listens on port {port}, which {unit} needs (another port: {variable})")
     for unit, variable in wanted["units"]:
-        if is_there(unit) and not is_ours(unit):
+        if is_there(unit) and is_used(unit) and not is_ours(unit):
             print(
                 f"{unit} is here, and not from lockd, which would configure it anew (to leave it as it is, set "
-                f"{variable}: false; to have lockd run it, remove its package first)"
+                f"{variable}: false; to have lockd run it, stop and disable it first)"
             )
     for unit in wanted["stopped"]:
         if is_active(unit):
@@ -108,6 +108,12 @@ def is_there(unit: str) -> bool:
 def is_ours(unit: str) -> bool:
     """The roles write this before they install the package."""
     return Path("/etc/systemd/system", f"{unit}.d", "lockd.conf").exists()
+
+
+def is_used(unit: str) -> bool:
+    """What an earlier cluster has left installed is switched off."""
+    enabled = subprocess.run(["systemctl", "is-enabled", "--quiet", unit], check=False).returncode == 0
+    return enabled or is_active(unit)
 
 
 def is_active(unit: str) -> bool:

@@ -32,7 +32,8 @@ LIMIT_S = 3600
 # Bare hosts first, and last the end of the cluster; what isn't named comes before all. A machine that takes
 # another's place has the Redis of the image: so that is before there is a newer one.
 ORDER = (
-    "test_bare_hosts", "test_cluster", "test_hosts", "test_monitoring", "test_restarts", "test_lost_for_good",
+    "test_bare_hosts", "test_cluster", "test_hosts", "test_monitoring", "test_neighbours", "test_collection",
+    "test_restarts", "test_lost_for_good",
     "test_reload", "test_day2", "test_prechecks", "test_absent_hosts", "test_moves", "test_interrupted",
     "test_revoke", "test_removal",
 )  # fmt: skip

@@ -40,7 +40,7 @@ APT_TOOLS += $(PYTHON_H)
 APT_TOOLS += $(if $(shell command -v go),/usr/share/gocode/src/github.com/gomodule/redigo:golang-github-gomodule-redigo-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test test-ci test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs scripts-docs prometheus lab lab-down test-lab lint-ansible collection deb clean tools lab-tools node dropin dropin-libraries
+.PHONY: help dev venv test test-ci test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs scripts-docs prometheus lab lab-down test-lab lint-ansible collection air-gap deb clean tools lab-tools node dropin dropin-libraries
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -168,7 +168,10 @@ test-lab: lab-tools $(LAB_STAMP) lint-ansible ## Playbooks: lint, and as root ev
 collection: $(LAB_STAMP) ## The roles and plays as a collection of Ansible, build/lockd-lockd-VERSION.tar.gz
 	@$(LAB_VENV)/bin/python packaging/collection.py build
 
-deb: $(DEV_STAMP) $(LAB_STAMP) ## The agent as a Debian package for this Debian, build/lockd_VERSION_ARCH.deb
+air-gap: $(LAB_STAMP) ## All that a site without package indexes needs in one archive, build/lockd-air-gap-VERSION.tar.gz
+	@$(LAB_VENV)/bin/python packaging/air_gap.py build
+
+deb: $(LAB_STAMP) ## The agent as a Debian package for this Debian, build/lockd_VERSION_ARCH.deb
 	@$(LAB_VENV)/bin/python packaging/deb/build.py build
 
 lint-ansible: $(LAB_STAMP) ## ansible-lint (production profile) and yamllint
@@ -181,7 +184,7 @@ $(LAB_STAMP): $(VENV)/.created pyproject.toml
 	@touch $@
 
 LAB_APT_TOOLS := systemd-nspawn:systemd-container mmdebstrap:mmdebstrap dpkg-scanpackages:dpkg-dev ssh:openssh-client ip:iproute2 \
-  mkfs.xfs:xfsprogs gcc:gcc /usr/include/stdio.h:libc6-dev $(PYTHON_H) vagrant:vagrant
+  mkfs.xfs:xfsprogs gcc:gcc /usr/include/stdio.h:libc6-dev $(PYTHON_H)
 
 lab-tools:
 	@$(MAKE) --no-print-directory tools APT_TOOLS='$(LAB_APT_TOOLS)'

@@ -27,9 +27,9 @@ HEAD = """# Metrics
 
 Made from the code by `make alerts-docs`; a test checks that it is current. Don't edit it.
 
-Scrape the agents as `job="lockd"` and the node_exporter of the masters' hosts as `job="lockd-masters"`. Give both the
-target label `cluster`, and the latter the target label `master` with the name that the master has in lockd's
-configuration: rules and dashboards join by these.
+Scrape the agents as `job="lockd"` and the node_exporter of the masters' hosts as `job="lockd-masters"`. Give
+both the target label `cluster`, and the latter the target label `master` with the name that the master has in
+lockd's configuration: rules and dashboards join by these.
 Scrape Alertmanager as `job="alertmanager"`, so that somebody learns when it can't deliver.
 
 Every series is there from the start, at 0, unless its meaning says when it is absent. No resource is ever a

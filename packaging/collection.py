@@ -1,11 +1,11 @@
-"""The roles and plays of `ansible/` as a collection, lockd.lockd, with all that they bring to hosts: the agent's
-sources, scripts, rules, runbooks and dashboards.
+"""The roles and plays of `ansible/` as a collection, lockd.lockd, with all that they bring to hosts: the
+agent's sources, scripts, rules, runbooks and dashboards.
 
-    python packaging/collection.py FOLDER        writes FOLDER/lockd-lockd-VERSION.tar.gz, and prints its name
+    python packaging/collection.py FOLDER
 
-A collection has its plays in `playbooks/`, plugins in `plugins/`, and roles one folder nearer to its root than
-they are here: so that is rewritten, and nothing else. `ansible-galaxy` (of the environment that this runs in)
-packs it.
+writes FOLDER/lockd-lockd-VERSION.tar.gz. A collection has its plays in `playbooks/`, plugins in `plugins/`,
+and roles one folder nearer to its root than they are here: so that is rewritten, and nothing else.
+`ansible-galaxy` packs it, that of the environment that this runs in.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def galaxy() -> dict[str, object]:
         "version": version(),
         "readme": "README.md",
         "authors": ["The founders of lockd"],
-        "description": "Five Redis masters behind restart guards, agents for Redlock over them, and what watches over both",
+        "description": "Five Redis masters behind guards, agents for Redlock over them, and their monitoring",
         "tags": ["redis", "infrastructure", "monitoring"],
         "dependencies": DEPENDENCIES,
     }
@@ -107,7 +107,9 @@ def rewritten(text: str) -> str:
     text = text.replace("role_path ~ '/../../../", "role_path ~ '/../../")
     text = text.replace("lookup('vault_secrets',", f"lookup('{NAME}.vault_secrets',")
     for play in PLAYS:
-        text = re.sub(rf"(lockd_play }}}}|hosts\.yml) {re.escape(play)}", rf"\1 {NAME}.{Path(play).stem}", text)
+        text = re.sub(
+            rf"(lockd_play }}}}|hosts\.yml) {re.escape(play)}", rf"\1 {NAME}.{Path(play).stem}", text
+        )
     return text
 
 

@@ -1,9 +1,17 @@
-"""How a master or an agent is, in one line of JSON: {"well": true, "what": "..."}. Run by health.yml on
-each host; standard library only."""
+"""How a master, an agent or the monitoring is, in one line of JSON: {"well": true, "what": "..."}. Run by
+health.yml on each host; standard library only.
+
+    health.py master|agent|monitoring [URL OF PROMETHEUS]
+"""
 
 import json
+import os
 import subprocess
 import sys
+import urllib.request
+
+FULL = 0.9
+WATCHES = ("prometheus", "prometheus-alertmanager", "grafana-server")
 
 
 def run(*command):
@@ -53,9 +61,77 @@ def of_agent():
     return wrong, [f"{len(checks)} checks"]
 
 
+def of_monitoring():
+    """What of it is lockd's runs, it reads all of the cluster, and which alerts fire. A Prometheus of
+    somebody else's is not asked."""
+    wrong, notes = [], []
+    for unit in WATCHES:
+        if os.path.exists(f"/etc/systemd/system/{unit}.service.d/lockd.conf"):
+            status, said = run("systemctl", "is-active", f"{unit}.service")
+            (notes if status == 0 else wrong).append(f"{unit} {said}")
+    if len(sys.argv) < 3:
+        return wrong, notes
+    try:
+        targets = asked("targets?state=active")["activeTargets"]
+        down = [one["scrapeUrl"] for one in targets if one["health"] == "down"]
+        alerts = [one["labels"] for one in asked("alerts")["alerts"] if one["state"] == "firing"]
+    except (OSError, ValueError, KeyError) as error:
+        return [*wrong, f"Prometheus does not answer: {error}"], notes
+    wrong += [f"not read: {url}" for url in down]
+    for name, severity in sorted({(alert["alertname"], alert.get("severity", "")) for alert in alerts}):
+        if name != "LockWatchdog":
+            (wrong if severity == "critical" else notes).append(f"{name} fires")
+    return wrong, [*notes, f"{len(targets) - len(down)} targets"]
+
+
+def asked(what):
+    with urllib.request.urlopen(f"{sys.argv[2]}/api/v1/{what}", timeout=10) as answer:
+        return json.load(answer)["data"]
+
+
+def disks():
+    """What is nearly full, of space or of inodes: each file system that something is written to."""
+    wrong, fullest = [], 0.0
+    for mount in mounts():
+        status = os.statvfs(mount)
+        for what, size, free in (
+            ("", status.f_blocks, status.f_bavail),
+            (" inodes", status.f_files, status.f_favail),
+        ):
+            used = 1 - free / size if size else 0.0
+            fullest = max(fullest, used)
+            if used > FULL:
+                wrong.append(f"{mount}{what} {used:.0%} full")
+    return wrong, [f"disks {fullest:.0%}"]
+
+
+def mounts():
+    wanted = (
+        "/",
+        "/var",
+        "/var/log",
+        "/run",
+        "/var/lib/lockd-master",
+        "/var/lib/lockd-guard",
+        "/var/lib/prometheus",
+    )
+    return sorted({mount_of(path) for path in wanted if os.path.exists(path)})
+
+
+def mount_of(path):
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+    return path
+
+
+KINDS = {"master": of_master, "agent": of_agent, "monitoring": of_monitoring}
+
+
 def main():
-    wrong, notes = of_master() if sys.argv[1] == "master" else of_agent()
-    print(json.dumps({"well": not wrong, "what": "; ".join(wrong + notes)}))
+    wrong, notes = KINDS[sys.argv[1]]()
+    full, fullest = disks()
+    wrong += full
+    print(json.dumps({"well": not wrong, "what": "; ".join([*wrong, *notes, *fullest])}))
 
 
 if __name__ == "__main__":

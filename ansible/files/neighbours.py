@@ -21,7 +21,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LISTENS = "0A"
-UNIT_FOLDERS = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+UNIT_FOLDERS = (
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+)
 
 
 def main() -> None:
@@ -33,17 +38,15 @@ def main() -> None:
     for unit, variable in wanted["units"]:
         if is_there(unit) and is_used(unit) and not is_ours(unit):
             print(
-                f"{unit} is here, and not from lockd, which would configure it anew (to leave it as it is, set "
-                f"{variable}: false; to have lockd run it, stop and disable it first)"
+                f"{unit} is here, and not from lockd, which would configure it anew (to leave it as it is, "
+                f"set {variable}: false; to have lockd run it, stop and disable it first)"
             )
     for unit in wanted["stopped"]:
         if is_active(unit):
             print(f"{unit} runs, and lockd would stop it for good (stop and disable it, if nothing needs it)")
 
 
-def strangers(
-    listeners: list[tuple[str, int, str]], address: str, port: int, unit: str
-) -> list[str]:
+def strangers(listeners: list[tuple[str, int, str]], address: str, port: int, unit: str) -> list[str]:
     """Who listens where this unit will."""
     return sorted(
         {

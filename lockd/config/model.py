@@ -100,7 +100,9 @@ class Tls(_Section):
     ca_file: Pem = Field(description="the path of the CA certificates in PEM")
     cert_file: Pem | None = optional("the path of the agent's certificate in PEM")
     key_file: Pem | None = optional("the path of the certificate's key in PEM")
-    server_name: SystemName | None = optional("the name in the masters' certificates, as \"{name}\" or masters.example.com")
+    server_name: SystemName | None = optional(
+        'the name in the masters\' certificates, as "{name}" or masters.example.com'
+    )
 
 
 class Socket(_Section):

@@ -1,7 +1,7 @@
 """The agent as a Debian package, for hosts without Ansible: python packaging/deb/build.py FOLDER
 
-Its wheels are those that `site.yml` installs, from the same locked list, and its unit is the role's. It is for
-the Debian and the machine that it is built on: the environment in /opt/lockd is that Python's.
+Its wheels are those that `site.yml` installs, from the same locked list, and its unit is the role's. It is
+for the Debian and the machine that it is built on: the environment in /opt/lockd is that Python's.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ REVISION = 1
 INSTALLED = Path("/opt/lockd/current")
 COMMANDS = ("lockd", "lockctl")
 CONFFILES = ("/etc/lockd/lockd.yml",)
+USERS = 'u lockd - "lockd agent" /nonexistent\ng lockd-apps -\nm lockd lockd-apps\n'
 
 
 def main() -> int:
@@ -63,15 +64,15 @@ def architecture() -> str:
 
 
 def python() -> str:
-    return "%d.%d" % sys.version_info[:2]
+    return f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def install_wheels(root: Path, work: Path) -> None:
     """A virtual environment as `site.yml` makes it, with the names that it will have on its host."""
     keep = work / "kept"
     said = run(
-        sys.executable, ROLE / "files/wheelhouse.py", "--source", REPOSITORY, "--keep", keep, "--python", python(),
-        "--machine", platform.machine(), "--glibc", platform.libc_ver()[1],
+        sys.executable, ROLE / "files/wheelhouse.py", "--source", REPOSITORY, "--keep", keep,
+        "--python", python(), "--machine", platform.machine(), "--glibc", platform.libc_ver()[1],
     )  # fmt: skip
     wheels = work / "wheels"
     made = json.loads(said)
@@ -81,9 +82,9 @@ def install_wheels(root: Path, work: Path) -> None:
     # The distribution's own: it is what the host has.
     run(f"/usr/bin/python{python()}", "-m", "venv", "--without-pip", home / "venv")
     run(
-        sys.executable, "-m", "pip", "--python", home / "venv/bin/python", "install", "--quiet", "--no-compile",
-        "--disable-pip-version-check", "--no-index", "--find-links", wheels, "--require-hashes", "--requirement",
-        wheels / "requirements.txt",
+        sys.executable, "-m", "pip", "--python", home / "venv/bin/python", "install", "--quiet",
+        "--no-compile", "--disable-pip-version-check", "--no-index", "--find-links", wheels,
+        "--require-hashes", "--requirement", wheels / "requirements.txt",
     )  # fmt: skip
     for path in (home / "venv/bin").iterdir():
         if path.is_symlink():
@@ -101,17 +102,21 @@ def write_unit(root: Path) -> None:
     """The role's, for the package's paths."""
     folder = root / "usr/lib/systemd/system"
     folder.mkdir(parents=True)
-    run(
-        BIN / "ansible-playbook", "-i", "localhost,", HERE / "unit.yml", "-e", f"role_of_agent={ROLE}", "-e",
-        f"to={folder}", env={"ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"), "HOME": str(root.parent), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
-    )  # fmt: skip
+    words = ("-i", "localhost,", HERE / "unit.yml", "-e", f"role_of_agent={ROLE}", "-e", f"to={folder}")
+    environment = {
+        "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
+        "HOME": str(root.parent),
+        "LANG": "C.UTF-8",
+        "PATH": "/usr/bin:/bin",
+    }
+    run(BIN / "ansible-playbook", *words, env=environment)
 
 
 def write_files(root: Path, version: str) -> None:
     for name, content in {
-        "usr/lib/sysusers.d/lockd.conf": "u lockd - \"lockd agent\" /nonexistent\ng lockd-apps -\nm lockd lockd-apps\n",
+        "usr/lib/sysusers.d/lockd.conf": USERS,
         "usr/lib/tmpfiles.d/lockd.conf": "d /run/lockd 0755 lockd lockd -\n",
-        "usr/lib/sysctl.d/60-lockd.conf": "# A storm of connecting apps waits to be let in.\nnet.core.somaxconn = 65535\n",
+        "usr/lib/sysctl.d/60-lockd.conf": "net.core.somaxconn = 65535\n",
         "usr/share/doc/lockd/copyright": f"lockd {version}\n",
     }.items():
         path = root / name
@@ -143,7 +148,7 @@ def pack(path: Path, text: str) -> None:
 def write_manual(root: Path, version: str) -> None:
     """From what `--help` says."""
     with tempfile.TemporaryDirectory() as folder:
-        run(REPOSITORY / ".venv/bin/python", HERE / "manual.py", folder, version)
+        run(root / INSTALLED.relative_to("/") / "venv/bin/python", HERE / "manual.py", folder, version)
         pages = root / "usr/share/man/man1"
         pages.mkdir(parents=True)
         for page in sorted(Path(folder).iterdir()):
@@ -154,6 +159,8 @@ def write_control(root: Path, version: str) -> None:
     control = root / "DEBIAN"
     control.mkdir()
     major, minor = sys.version_info[:2]
+    needs = [f"python3 (>= {major}.{minor})", f"python3 (<< {major}.{minor + 1})"]
+    needs += [f"libc6 (>= {platform.libc_ver()[1]})", "systemd", "util-linux"]
     size_kib = int(run("du", "--summarize", "--block-size=1K", root).split()[0])
     (control / "control").write_text(
         f"""Package: lockd
@@ -161,7 +168,7 @@ Version: {version}-{REVISION}
 Architecture: {architecture()}
 Maintainer: The founders of lockd <root@localhost>
 Installed-Size: {size_kib}
-Depends: python3 (>= {major}.{minor}), python3 (<< {major}.{minor + 1}), libc6 (>= {platform.libc_ver()[1]}), systemd, util-linux
+Depends: {", ".join(needs)}
 Suggests: redis-tools
 Section: net
 Priority: optional

@@ -170,7 +170,9 @@ def test_what_somebody_set_by_hand_on_a_master_is_taken_back(
 def test_an_app_host_is_taken_out_and_brought_back(cluster: Cluster, on: Any) -> None:
     lab = cluster.lab
     before = passwords(lab)["a2"]
-    on("a2").check_output("systemd-run --collect --unit=holds lockctl run --ttl 3s lab:held -- sleep infinity")
+    on("a2").check_output(
+        "systemd-run --collect --unit=holds lockctl run --ttl 3s lab:held -- sleep infinity"
+    )
     until(lambda: "lab:held" in on("a1").check_output("lockctl locks"), "a2 holds a lock")
     refused = play(lab, "remove_app.yml", "-e", "app=a2", "-e", "remove_app_patience_s=1")
     assert refused.status != 0

@@ -41,7 +41,9 @@ def test_the_plays_of_the_collection_find_the_cluster_as_those_of_the_repository
     assert "yes" in play(cluster, installed, "lockd.lockd.health").must_work().said
 
 
-def test_a_play_of_the_collection_names_plays_as_they_are_called_there(cluster: Cluster, installed: Path) -> None:
+def test_a_play_of_the_collection_names_plays_as_they_are_called_there(
+    cluster: Cluster, installed: Path
+) -> None:
     refused = play(cluster, installed, "lockd.lockd.replace_master", "-e", "replace_master=m1,m2,m3")
     assert refused.status != 0
     assert "lockd.lockd.recover_cluster -e recover_cluster=lab" in refused.said

@@ -1,5 +1,5 @@
-"""Secrets that are encrypted with ansible-vault stay so: what a play writes beside them is encrypted, too, with
-the same vault id."""
+"""Secrets that are encrypted with ansible-vault stay so: what a play writes beside them is encrypted, too,
+with the same vault id."""
 
 from __future__ import annotations
 
@@ -84,10 +84,11 @@ class Controller:
         return " ".join((done.stdout + done.stderr).split())
 
 
-
 def test_secrets_that_are_not_encrypted_are_written_as_they_are(controller: Controller) -> None:
     controller.runs("make")
-    assert {name for name, content in controller.files().items() if content.startswith(MARK.encode())} == set()
+    assert {
+        name for name, content in controller.files().items() if content.startswith(MARK.encode())
+    } == set()
     assert len((controller.secrets / "admin.password").read_text()) == 41
 
 
@@ -114,7 +115,9 @@ def test_passwords_that_an_interrupted_rotation_leaves_are_encrypted(controller:
     assert {controller.label(name) for name in left} == {"ops"}
 
 
-def test_what_a_new_host_gets_is_encrypted_and_the_authority_is_read_encrypted(controller: Controller) -> None:
+def test_what_a_new_host_gets_is_encrypted_and_the_authority_is_read_encrypted(
+    controller: Controller,
+) -> None:
     controller.runs("make")
     controller.encrypts("admin.password", "ca.password", "tls/ca.key", "tls/m1.key")
     before = controller.files()

@@ -134,7 +134,11 @@ def said_by(host: Host, name: str) -> list[str]:
 
 
 def _bring(host: Host) -> None:
-    host.run("sh", "-c", f"id {USER} >/dev/null 2>&1 || useradd --system --groups lockd-apps {USER}")
+    host.run(
+        "sh",
+        "-c",
+        f"id {USER} >/dev/null 2>&1 || useradd --system {USER}; usermod --append --groups lockd-apps {USER}",
+    )
     host.run("install", "-d", "-o", USER, "/var/lib/lab-app")
     shutil.copy(HERE / "holder.py", host.merged / "usr/local/lib/lab_holder.py")
     shutil.copy(HERE / "rival.py", host.merged / "usr/local/lib/lab_rival.py")

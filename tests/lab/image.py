@@ -16,7 +16,8 @@ from pathlib import Path
 
 from tests.lab.ground import cache_folder
 
-RELEASE = "bookworm"
+RELEASES = ("bookworm", "trixie")
+RELEASE = RELEASES[0]
 
 # What a fresh server of a hosting company has.
 BASE = (
@@ -60,19 +61,19 @@ rm -r unpacked; cd repo-next; dpkg-scanpackages --multiversion . >Packages 2>/de
 """
 
 
-def root_folder() -> Path:
-    return cache_folder() / f"root-{_key()}"
+def root_folder(release: str = RELEASE) -> Path:
+    return cache_folder() / f"root-{release}-{_key()}"
 
 
-def root() -> Path:
+def root(release: str = RELEASE) -> Path:
     """The folder of the root file system, which is built when it isn't there yet (a minute)."""
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
-    wanted = root_folder()
+    wanted = root_folder(release)
     with (cache / "build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not wanted.exists():
-            _build(wanted)
+            _build(wanted, release)
     return wanted
 
 
@@ -80,7 +81,7 @@ def _key() -> str:
     return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
 
 
-def _build(wanted: Path) -> None:
+def _build(wanted: Path, release: str) -> None:
     """Under another name first: an interrupted build is never taken for a finished one."""
     half = wanted.with_name(f"half-{wanted.name}")
     shutil.rmtree(half, ignore_errors=True)
@@ -89,7 +90,7 @@ def _build(wanted: Path) -> None:
     for hook in _hooks():
         command += ["--customize-hook", hook]
     built = subprocess.run(
-        [*command, RELEASE, str(half)], capture_output=True, text=True, check=False, timeout=900
+        [*command, release, str(half)], capture_output=True, text=True, check=False, timeout=900
     )
     if built.returncode != 0:
         raise RuntimeError(f"mmdebstrap failed:\n{built.stderr[-4000:]}")

@@ -65,10 +65,11 @@ def crowd(size: int) -> dict[str, str]:
 @dataclass(frozen=True)
 class Lab:
     """The lab `name`: its namespace and control group are called so, and its folder is in the cache. `more`
-    app hosts are there besides the eight hosts that each lab has."""
+    app hosts are there besides the eight hosts that each lab has. `release`: of Debian."""
 
     name: str
     more: int = 0
+    release: str = image.RELEASE
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -83,7 +84,9 @@ class Lab:
         return {name: self.host(name) for name in self.addresses}
 
     def host(self, name: str) -> Host:
-        return Host(self.name, name, self.addresses[name], self.folder / name, image.root_folder())
+        return Host(
+            self.name, name, self.addresses[name], self.folder / name, image.root_folder(self.release)
+        )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -99,7 +102,7 @@ class Lab:
     def up(self, only: Sequence[str] | None = None) -> None:
         """Fresh hosts, whatever was there before; returns when they have booted and let us in by ssh."""
         ground.require()
-        image.root()
+        image.root(self.release)
         self.down()
         self.folder.mkdir(parents=True)
         self._make_network()
@@ -153,7 +156,7 @@ class Lab:
         for folder in self.folder.glob("w*/merged"):
             name = folder.parent.name
             if name not in self.addresses:
-                yield Host(self.name, name, "", folder.parent, image.root_folder())
+                yield Host(self.name, name, "", folder.parent, image.root_folder(self.release))
 
     def _make_network(self) -> None:
         call("ip", "netns", "add", self.name)

@@ -91,7 +91,11 @@ def at_work(lab: Lab, while_: str, on: Sequence[str] = tuple(APPS)) -> Iterator[
 
 def _begin(host: Host) -> None:
     shutil.copy(Path(__file__).with_name("app.py"), host.merged / "usr/local/lib/lab_app.py")
-    host.run("sh", "-c", f"id {USER} >/dev/null 2>&1 || useradd --system --groups lockd-apps {USER}")
+    host.run(
+        "sh",
+        "-c",
+        f"id {USER} >/dev/null 2>&1 || useradd --system {USER}; usermod --append --groups lockd-apps {USER}",
+    )
     host.run("install", "-d", "-o", USER, "/var/lib/lab-app")
     (host.merged / "var/lib/lab-app/lines").unlink(missing_ok=True)
     host.run(

@@ -3,10 +3,10 @@ well. Changes nothing. It is given JSON as its argument:
 
     {"ports": [["10.0.0.11", 6379, "lockd-master.service", "lockd_redis_master_port"]],
      "units": [["prometheus.service", "lockd_prometheus_enabled"]],
-     "stopped": ["redis-server.service"]}
+     "masked": ["redis-server.service"]}
 
 ports: where one of our units will listen, and the variable that says so. units: those of packages that lockd
-installs and configures, and the variable that has it leave them alone. stopped: units that it switches off.
+installs and configures, and the variable that has it leave them alone. masked: units that it switches off.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -34,16 +35,16 @@ def main() -> None:
     listeners = list(listening())
     for address, port, unit, variable in wanted["ports"]:
         for strange in strangers(listeners, address, int(port), unit):
-            print(f"{strange} listens on port {port}, which {unit} needs (another port: {variable})")
+            print(f"port {port}, which {unit} needs, is in use by {strange} (another port: {variable})")
     for unit, variable in wanted["units"]:
         if is_there(unit) and is_used(unit) and not is_ours(unit):
             print(
                 f"{unit} is here, and not from lockd, which would configure it anew (to leave it as it is, "
                 f"set {variable}: false; to have lockd run it, stop and disable it first)"
             )
-    for unit in wanted["stopped"]:
+    for unit in wanted["masked"]:
         if is_active(unit):
-            print(f"{unit} runs, and lockd would stop it for good (stop and disable it, if nothing needs it)")
+            print(f"{unit} runs, and would be masked (systemctl disable --now {unit}, when nobody needs it)")
 
 
 def strangers(listeners: list[tuple[str, int, str]], address: str, port: int, unit: str) -> list[str]:
@@ -100,7 +101,7 @@ def unit_of(pid: str) -> str:
         name = Path("/proc", pid, "comm").read_text().strip()
     except OSError:
         return "somebody"
-    services = [part for part in group.strip().split("/") if part.endswith((".service", ".socket"))]
+    services = [part for part in re.split(r"[/\n]", group) if part.endswith((".service", ".socket"))]
     return services[-1] if services else f"{name} (pid {pid})"
 
 

@@ -131,7 +131,10 @@ def a_redis_of_somebody(lab: Lab, host: str) -> Iterator[None]:
 def test_a_redis_that_is_not_ours_is_left_alone(lab: Lab, site_with: Any) -> None:
     with a_redis_of_somebody(lab, "m3"):
         played = site_with(lambda document: None)
-    played.must_stop_with("Port 6379 of m3 is in use", "so nothing was changed")
+    played.must_stop_with(
+        "On m3: port 6379, which lockd-master.service needs, is in use by somebody.service",
+        "so nothing was changed",
+    )
 
 
 @pytest.mark.thorough
@@ -142,7 +145,7 @@ def test_a_redis_of_somebody_under_the_stock_service_is_not_masked(lab: Lab, sit
         played = site_with(lambda document: None)
     finally:
         lab.host("m3").run("systemctl", "stop", "redis-server")
-    played.must_stop_with("redis-server.service runs on m3, and would be masked", "so nothing was changed")
+    played.must_stop_with("On m3: redis-server.service runs, and would be masked", "so nothing was changed")
 
 
 @pytest.mark.thorough

@@ -35,7 +35,7 @@ ORDER = (
     "test_bare_hosts", "test_cluster", "test_hosts", "test_monitoring", "test_neighbours", "test_collection",
     "test_debian_package", "test_air_gap", "test_restarts", "test_lost_for_good", "test_reload",
     "test_day2", "test_prechecks", "test_absent_hosts", "test_moves", "test_interrupted",
-    "test_revoke", "test_removal", "test_debian_13",
+    "test_revoke", "test_removal", "test_debian_13", "test_tls_later",
 )  # fmt: skip
 
 

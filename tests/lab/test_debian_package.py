@@ -15,7 +15,7 @@ import yaml
 from tests.lab.conftest import Cluster
 from tests.lab.host import Host
 from tests.lab.lab import MASTERS
-from tests.lab.looks import votes
+from tests.lab.looks import masters
 from tests.lab.waiting import until
 
 pytestmark = pytest.mark.thorough
@@ -113,7 +113,7 @@ def test_its_manual_says_what_help_says(installed: Host) -> None:
 
 
 def test_with_what_its_readme_says_it_takes_locks(running: Host, on: Any) -> None:
-    until(lambda: votes(on, HOST) == dict.fromkeys(MASTERS, 1), "it sees five votes")
+    until(lambda: all(row["vote"] for row in masters(on, HOST)), "it sees five votes")
     assert "lab:deb" in running.run("lockctl", "run", "--ttl", "3s", "lab:deb", "--", "lockctl", "locks")
     assert on(HOST).check_output("systemctl show -P User lockd") == "lockd"
 

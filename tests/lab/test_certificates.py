@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -236,3 +237,84 @@ def test_a_passphrase_that_was_lost_is_not_made_up(site: Callable[..., str], tmp
     assert "from your backup" in said
     assert not made.exists()
     assert (tmp_path / "tls/ca.key").read_bytes() == key
+
+
+def rotates(site: Callable[..., str], folder: Path, step: str) -> dict[str, bytes]:
+    site("-e", json.dumps({"lockd_cluster_secrets_rotate": step}))
+    return files(folder, "*")
+
+
+def copied(folder: Path, name: str) -> Path:
+    """The folder's certificates as hosts have them now."""
+    to = folder / name
+    to.mkdir()
+    for path in (folder / "tls").glob("*.pem"):
+        (to / path.name).write_bytes(path.read_bytes())
+    return to
+
+
+def test_with_each_step_towards_another_authority_hosts_before_and_after_it_believe_each_other(
+    site: Callable[..., str], tmp_path: Path
+) -> None:
+    site()
+    stages = [copied(tmp_path, "before")]
+    for step in ("introduce", "change over", "forget"):
+        once = rotates(site, tmp_path, step)
+        assert " changed=0 " in site(), "a plain site.yml leaves it as it is"
+        assert rotates(site, tmp_path, step) == once or step == "introduce"
+        stages.append(copied(tmp_path, step.replace(" ", "-")))
+    for one, next_one in pairwise(stages):
+        for here, there in ((one, next_one), (next_one, one)):
+            for name in HOSTS:
+                assert believed(here / f"{name}.pem", there / "ca.pem"), (name, here, there)
+    assert not believed(stages[-1] / "m1.pem", stages[0] / "ca.pem")
+    assert not believed(stages[0] / "m1.pem", stages[-1] / "ca.pem")
+    assert not (tmp_path / "tls/ca.next.key").exists()
+
+
+def test_steps_out_of_their_order_change_nothing(site: Callable[..., str], tmp_path: Path) -> None:
+    site()
+    before = files(tmp_path, "*")
+    assert rotates(site, tmp_path, "change over") == before
+    assert rotates(site, tmp_path, "forget") == before
+    introduced = rotates(site, tmp_path, "introduce")
+    assert rotates(site, tmp_path, "introduce") == introduced
+    assert rotates(site, tmp_path, "forget") == introduced
+
+
+OWN = ("-e", "lockd_cluster_secrets_own=true")
+
+
+def test_certificates_of_somebody_else_are_looked_at_and_left_alone(
+    site: Callable[..., str], tmp_path: Path
+) -> None:
+    site("-e", "lockd_cluster_secrets_certificate_days=9")
+    (tmp_path / "tls/ca.key").unlink()
+    before = files(tmp_path, "*")
+    assert " changed=0 " in site(*OWN)
+    assert files(tmp_path, "*") == before
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "said"),
+    [
+        ("m2.pem", "m2.pem and m2.key are not there"),
+        ("a1.key", "a1.pem and a1.key are not there"),
+        ("m1.pem <- m2.pem", "it is not that of m1.key"),
+        ("m1.* <- a1.*", "it lacks the name m1 (DNS)"),
+        ("ca.pem <- m2.pem", "none of the authorities in ca.pem has signed it"),
+    ],
+)
+def test_certificates_of_somebody_else_that_hosts_could_not_use_are_named(
+    site: Callable[..., str], tmp_path: Path, spoilt: str, said: str
+) -> None:
+    site()
+    tls = tmp_path / "tls"
+    to, _, source = spoilt.partition(" <- ")
+    if not source:
+        (tls / to).unlink()
+    for end in ("pem", "key") if "*" in to else ():
+        (tls / to.replace("*", end)).write_bytes((tls / source.replace("*", end)).read_bytes())
+    if source and "*" not in to:
+        (tls / to).write_bytes((tls / source).read_bytes())
+    assert said in " ".join(site(*OWN, status=2).split())

@@ -150,6 +150,17 @@ def is_loaded(cluster: Cluster, on: Any, host: str, script: bytes) -> bool:
     return as_admin(cluster, on, host, f"SCRIPT EXISTS {digest}").strip() == "1"
 
 
+@pytest.mark.thorough
+def test_another_authority_comes_and_nobody_is_refused(cluster: Cluster, on: Any) -> None:
+    before = on("m1").file("/etc/lockd-master/tls/ca.pem").content
+    play_under_load(cluster, "rotate_ca.yml")
+    for host, path in (("m1", "/etc/lockd-master/tls/ca.pem"), ("a1", "/etc/lockd/ca.pem")):
+        now = on(host).file(path).content
+        assert now != before
+        assert now.count(b"BEGIN CERTIFICATE") == 1
+    assert play(cluster.lab, "site.yml").must_work().changed_hosts == []
+
+
 def test_a_wiped_master_is_admitted_again(cluster: Cluster, on: Any) -> None:
     refused = play(cluster.lab, "replace_master.yml", "-e", "replace_master=m4")
     refused.must_stop_with("m4 has data and is 'up'", "Nothing was changed")

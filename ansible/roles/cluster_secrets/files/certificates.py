@@ -2,7 +2,8 @@
 standard input, what was written is said as JSON on the standard output. What is there and still good stays.
 
     {"folder": "...", "cluster": "...", "passphrase": "...", "ca_days": 3650, "days": 825,
-     "masters": {"m1": "m1"}, "agents": ["app1"], "dry": false, "vault": []}
+     "masters": {"m1": "m1"}, "agents": ["app1"], "dry": false, "vault": [],
+     "rotate": "", "own": false}
 
 It is one program, and not a dozen tasks for each host, as every run of site.yml runs it. It writes `ca.key`
 (under the passphrase), `ca.pem`, and NAME.key and NAME.pem for each host.
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -34,6 +36,8 @@ from secret_files import SecretFiles, write_whole
 # What ends sooner is renewed.
 RENEW_DAYS = 60
 AGENTS = "agents.lockd.internal"
+# The authority that comes, while it does not sign yet.
+NEXT = "ca.next"
 
 
 class Unusable(Exception):
@@ -43,7 +47,9 @@ class Unusable(Exception):
 @dataclass(frozen=True)
 class Wanted:
     """What the inventory asks for. `masters`: what each host's master is called; `dry`: say what would be
-    written, no more; `vault`: what keys are encrypted with, as `SecretFiles` has it."""
+    written, no more; `vault`: what keys are encrypted with, as `SecretFiles` has it; `rotate`: a step
+    towards another authority, by its name in ROTATION; `own`: nothing is made, and what is there is looked
+    at."""
 
     folder: Path
     cluster: str
@@ -54,6 +60,8 @@ class Wanted:
     agents: list[str]
     dry: bool = False
     vault: list[list[str]] = field(default_factory=list)
+    rotate: str = ""
+    own: bool = False
 
 
 class Folder:
@@ -87,6 +95,26 @@ class Folder:
     def certificate(self, name: str) -> x509.Certificate | None:
         path = self._wanted.folder / f"{name}.pem"
         return x509.load_pem_x509_certificate(self._secrets.read(path)) if path.exists() else None
+
+    def authorities(self) -> list[x509.Certificate]:
+        """All that hosts believe, the one that signs first."""
+        path = self._wanted.folder / "ca.pem"
+        return x509.load_pem_x509_certificates(self._secrets.read(path)) if path.exists() else []
+
+    def believe(self, authorities: list[x509.Certificate]) -> None:
+        """In the place of those that are there."""
+        if authorities != self.authorities():
+            pem = b"".join(one.public_bytes(serialization.Encoding.PEM) for one in authorities)
+            self._write(write_whole, self._wanted.folder / "ca.pem", pem)
+
+    def has_key(self, name: str) -> bool:
+        return (self._wanted.folder / f"{name}.key").exists()
+
+    def take_key(self, name: str, other: str) -> None:
+        """`other`'s is that of `name` from now on."""
+        self.written.append(f"{name}.key")
+        if not self._wanted.dry:
+            (self._wanted.folder / f"{other}.key").rename(self._wanted.folder / f"{name}.key")
 
     def keep(self, name: str, certificate: x509.Certificate) -> None:
         path = self._wanted.folder / f"{name}.pem"
@@ -185,11 +213,18 @@ def ends_soon(certificate: x509.Certificate) -> bool:
     return left < timedelta(days=RENEW_DAYS)
 
 
-def is_as(request: Request, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> bool:
-    """Whether a new one would say the same, apart from when it ends."""
+def is_as(
+    request: Request,
+    certificate: x509.Certificate,
+    key: ec.EllipticCurvePrivateKey,
+    by: ec.EllipticCurvePrivateKey,
+) -> bool:
+    """Whether a new one, signed with `by`, would say the same, apart from when it ends."""
     has = {extension.oid: extension.value for extension in certificate.extensions}
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(by.public_key())
     return (
         certificate.subject == request.subject
+        and has.get(x509.AuthorityKeyIdentifier.oid) == issuer
         and _public(certificate.public_key()) == _public(key.public_key())
         and all(has.get(extension.oid) == extension for extension, _ in request.extensions)
     )
@@ -201,17 +236,90 @@ def _public(key: Any) -> bytes:
 
 def renew(wanted: Wanted, folder: Folder) -> None:
     """All that is to be there. Raises Unusable."""
+    if wanted.rotate:
+        ROTATION[wanted.rotate](wanted, folder)
     by = folder.key("ca", wanted.passphrase)
     request = of_authority(wanted)
-    authority = folder.certificate("ca")
+    known = folder.authorities()
     # Its key stays: who has its old certificate believes what it signs now, and the other way round.
-    if authority is None or ends_soon(authority) or not is_as(request, authority, by):
-        folder.keep("ca", sign(request, by, request.subject, by))
-    for name in to_sign(wanted, folder):
+    mine = [one for one in known if is_as(request, one, by, by) and not ends_soon(one)]
+    others = [one for one in known if _public(one.public_key()) != _public(by.public_key())]
+    folder.believe([*(mine[:1] or [sign(request, by, request.subject, by)]), *others])
+    for name in to_sign(wanted, folder, by):
         folder.keep(name, sign(of_host(wanted, name), folder.key(name), request.subject, by))
 
 
-def to_sign(wanted: Wanted, folder: Folder) -> Iterable[str]:
+def introduce(wanted: Wanted, folder: Folder) -> None:
+    """All are told of the next authority, and believe both. One that is under way goes on."""
+    known = folder.authorities()
+    if len(known) == 1:
+        request, key = of_authority(wanted), folder.key(NEXT, wanted.passphrase)
+        folder.believe([*known, sign(request, key, request.subject, key)])
+
+
+def change_over(wanted: Wanted, folder: Folder) -> None:
+    """It signs from now on, and all are signed by it."""
+    if folder.has_key(NEXT) and len(folder.authorities()) > 1:
+        folder.take_key("ca", NEXT)
+
+
+def forget(wanted: Wanted, folder: Folder) -> None:
+    """The one before is believed no more."""
+    if not folder.has_key(NEXT):
+        folder.believe(folder.authorities()[:1])
+
+
+# After each of them all hosts have to be brought what has changed, before the next.
+ROTATION = {"introduce": introduce, "change over": change_over, "forget": forget}
+
+
+def look(wanted: Wanted, folder: Folder) -> None:
+    """At what somebody else has made. Raises Unusable."""
+    authorities = folder.authorities()
+    for name in (*wanted.masters, *wanted.agents):
+        certificate = folder.certificate(name)
+        if certificate is None or not folder.has_key(name):
+            raise Unusable(f"{wanted.folder}: {name}.pem and {name}.key are not there. Nothing was changed")
+        wrong = wrong_with(wanted, name, certificate, folder.key(name), authorities)
+        if wrong:
+            raise Unusable(f"{wanted.folder}/{name}.pem: {wrong}. Nothing was changed")
+
+
+def wrong_with(
+    wanted: Wanted,
+    name: str,
+    certificate: x509.Certificate,
+    key: Any,
+    authorities: list[x509.Certificate],
+) -> str:
+    """What keeps a host from using it; empty: nothing."""
+    if _public(certificate.public_key()) != _public(key.public_key()):
+        return f"it is not that of {name}.key"
+    if not any(signed_by(certificate, one) for one in authorities):
+        return "none of the authorities in ca.pem has signed it"
+    if certificate.not_valid_after_utc < datetime.now(UTC):
+        return f"it ended on {certificate.not_valid_after_utc:%Y-%m-%d}"
+    called = wanted.masters.get(name)
+    return "" if called is None or called in names_in(certificate) else f"it lacks the name {called} (DNS)"
+
+
+def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def names_in(certificate: x509.Certificate) -> list[str]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return []
+    return found.value.get_values_for_type(x509.DNSName)
+
+
+def to_sign(wanted: Wanted, folder: Folder, by: ec.EllipticCurvePrivateKey) -> Iterable[str]:
     """When one ends soon all are renewed: so none of an app host ends before those of the masters, whose ends
     are told to Prometheus."""
     hosts = [*wanted.masters, *wanted.agents]
@@ -221,7 +329,7 @@ def to_sign(wanted: Wanted, folder: Folder) -> Iterable[str]:
     return [
         name
         for name, one in there.items()
-        if one is None or not is_as(of_host(wanted, name), one, folder.key(name))
+        if one is None or not is_as(of_host(wanted, name), one, folder.key(name), by)
     ]
 
 
@@ -229,7 +337,7 @@ def main() -> int:
     wanted = Wanted(**{**(given := json.load(sys.stdin)), "folder": Path(given["folder"])})
     folder = Folder(wanted)
     try:
-        renew(wanted, folder)
+        (look if wanted.own else renew)(wanted, folder)
     except Unusable as why:
         print(why, file=sys.stderr)
         return 1

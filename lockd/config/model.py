@@ -105,6 +105,14 @@ class Tls(_Section):
     )
 
 
+class MetricsTls(_Section):
+    """HTTPS where Prometheus reads metrics. client_ca_file: who reads has to show a certificate of these."""
+
+    cert_file: Pem = Field(description="the path of the certificate in PEM")
+    key_file: Pem = Field(description="the path of the certificate's key in PEM")
+    client_ca_file: Pem | None = optional("the path of CA certificates in PEM, or null")
+
+
 class Socket(_Section):
     """The Unix socket that apps connect to. `mode` is written as octal text, and is an int here."""
 
@@ -188,6 +196,7 @@ class Config(_Section):
     metrics_hosts: tuple[HostName, ...] = Field(
         default=(), description="a list of host names without ports, as [web1.example.com]"
     )
+    metrics_tls: MetricsTls | None = None
     canary_ms: StrictInt = whole(10_000, 0, DAY_MS)
     timeouts: Timeouts = Timeouts()
     clock_skew_allowance_ms: StrictInt = whole(100, 0, 60_000)
@@ -274,7 +283,13 @@ class Config(_Section):
 
     @cached_property
     def _fingerprint(self) -> str:
-        own: Any = {"auth": {"password"}, "metrics": True, "metrics_hosts": True, "socket": True}
+        own: Any = {
+            "auth": {"password"},
+            "metrics": True,
+            "metrics_hosts": True,
+            "metrics_tls": True,
+            "socket": True,
+        }
         shared = self.model_dump(exclude=own)
         canonical = json.dumps(shared, sort_keys=True, default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
@@ -291,6 +306,7 @@ _SCHEMA = Schema(
         ("masters",): Master,
         ("auth",): Auth,
         ("tls",): Tls,
+        ("metrics_tls",): MetricsTls,
         ("socket",): Socket,
         ("timeouts",): Timeouts,
         ("defaults",): Policy,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import selectors
 import socket
+import ssl
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -42,8 +43,10 @@ from lockd.http.pages import (
     as_bytes,
     text_page,
 )
+from lockd.http.tls import ServedCertificate
 
 if TYPE_CHECKING:
+    from lockd.config.model import MetricsTls
     from lockd.metrics.collector import Metrics
 
 FRESH_S = 1.0
@@ -86,11 +89,16 @@ class _Connection:
 
     def read(self) -> bool:
         """Take what is there; True when the head is whole, or too long to become so. EOFError at the end."""
-        some = self.link.recv(HEAD_BYTES)
-        if not some:
-            raise EOFError
-        self.head += some
-        return is_whole(self.head) or len(self.head) > HEAD_BYTES
+        while True:
+            some = self.link.recv(HEAD_BYTES)
+            if not some:
+                raise EOFError
+            self.head += some
+            if is_whole(self.head) or len(self.head) > HEAD_BYTES:
+                return True
+            # What TLS has taken out of the kernel already, no selector tells of.
+            if not isinstance(self.link, ssl.SSLSocket) or not self.link.pending():
+                return False
 
     def wait_for(self, page: KeptPage, now_s: float) -> None:
         self.phase, self.until_s = _Phase.PAGE, now_s + MAKE_S
@@ -117,9 +125,16 @@ class _Connection:
 class Server:
     """Listens until `stop`. `port` is the one that was really taken."""
 
-    def __init__(self, listening: socket.socket, pages: Pages, failed: Failed) -> None:
+    def __init__(
+        self,
+        listening: socket.socket,
+        pages: Pages,
+        failed: Failed,
+        certificate: ServedCertificate | None = None,
+    ) -> None:
         self.port = int(listening.getsockname()[1])
         self._listening = listening
+        self._certificate = certificate
         self._pages = pages
         self._failed = failed
         self._maker = Maker(failed, self._wake)
@@ -197,11 +212,16 @@ class Server:
         link.setblocking(False)
         connection = _Connection(link, str(address[0]), now_s)
         if not self._has_room(connection.address):
+            if self._certificate is not None:  # what would be said comes after a handshake
+                connection.close()
+                return
             connection.reply(_BUSY, now_s)
             with suppress(OSError):
                 connection.send()
             connection.close()
             return
+        if self._certificate is not None:
+            connection.link = self._certificate.wrap(link)
         self._connections[connection] = None
         self._go_on(connection)
 
@@ -234,6 +254,11 @@ class Server:
                 return
         except BlockingIOError:
             """As far as it goes now."""
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as wants:
+            # A handshake has turns of its own, whatever is waited for.
+            is_read = isinstance(wants, ssl.SSLWantReadError)
+            self._watch(connection, selectors.EVENT_READ if is_read else selectors.EVENT_WRITE)
+            return
         except Exception as error:
             if not isinstance(error, OSError | EOFError):  # else it went away: there is nobody to tell
                 self._failed("of a request", error)
@@ -309,14 +334,17 @@ def start(
     failed: Failed = lambda _path, _error: None,
     status: Status | None = None,
     names: Iterable[str] = (),
+    tls: MetricsTls | None = None,
 ) -> Server:
     """Serve on `host:port` (port 0: a free one) from now on.
 
     alive: whether the event loop runs; ready: whether locks can be had, and what to say about it. Both are
     called from other threads, as are failed(path, error) when a page can't be made, and `status`, which gives
-    the page for people. names: under which it answers, beside this host's own. Raises OSError, with the
-    address in its text, when it can't listen there.
+    the page for people. names: under which it answers, beside this host's own. tls: HTTPS, and nothing else,
+    with that certificate. Raises OSError, with the address in its text, when it can't listen there, or has no
+    certificate that it could use.
     """
+    certificate = None if tls is None else _certificate(address, tls, failed)
     try:
         host, port = split_address(address)
         family, _, _, _, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -329,6 +357,16 @@ def start(
     listening.setblocking(False)
     known = HostNames(address, names)
     known.learn_full_name()
-    server = Server(listening, Pages(metrics, alive, ready, failed, status, known), failed)
+    server = Server(listening, Pages(metrics, alive, ready, failed, status, known), failed, certificate)
     server.start()
     return server
+
+
+def _certificate(address: str, tls: MetricsTls, failed: Failed) -> ServedCertificate:
+    def not_renewed(error: Exception) -> None:
+        failed("of a new certificate", error)
+
+    try:
+        return ServedCertificate(tls.cert_file, tls.key_file, tls.client_ca_file, not_renewed)
+    except OSError as error:  # ssl.SSLError is one
+        raise OSError(error.errno, f"can't serve /metrics on {address} with TLS: {error}") from error

@@ -282,6 +282,7 @@ class Agent:
                 failed=partial(self._page_failed, asyncio.get_running_loop()),
                 status=lambda: render(self._status_for_page()).encode(),
                 names=self.current.config.metrics_hosts,
+                tls=self.current.config.metrics_tls,
             )
         except OSError as failure:
             raise CannotServe(str(failure)) from failure

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.lab import inventory
 from tests.lab.conftest import Cluster
 from tests.lab.lab import APPS, MASTERS, REPOSITORY
 from tests.lab.plays import play
@@ -99,3 +100,23 @@ def test_what_a_play_wrote_before_it_was_interrupted_is_in_force_after_the_next(
     before = runs()
     play(cluster.lab, "site.yml", "--tags", "prometheus,alertmanager").must_work()
     assert not set(before) & set(runs())
+
+
+@pytest.mark.thorough
+def test_metrics_are_read_over_tls_where_that_is_asked_for(
+    cluster: Cluster, ask: Callable[[str], Any], on: Any
+) -> None:
+    """Of agents and of exporters; and in the clear no more. Then back."""
+    inventory.write(cluster.lab, {"lockd_metrics_tls": True}, "tls")
+    play(cluster.lab, "site.yml", inventory_name="tls").must_work()
+    assert play(cluster.lab, "site.yml", inventory_name="tls").must_work().changed_hosts == []
+
+    def urls() -> set[str]:
+        targets = ask(f"{PROMETHEUS}/api/v1/targets?state=active")["data"]["activeTargets"]
+        return {one["scrapeUrl"] for one in targets if one["health"] == "up"}
+
+    wanted = {f"https://{address}:9480/metrics" for address in APPS.values()}
+    wanted |= {f"https://{address}:9100/metrics" for address in MASTERS.values()}
+    until(lambda: wanted <= urls(), "all are read over TLS")
+    assert on("mon1").run(f"curl -sf http://{APPS['a1']}:9480/metrics || exit 9").rc == 9
+    play(cluster.lab, "site.yml").must_work()

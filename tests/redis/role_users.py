@@ -33,7 +33,7 @@ def users_acl(version: str, agents: tuple[str, ...] = (AGENT, ANOTHER_AGENT)) ->
     return environment.from_string(TEMPLATE.read_text()).render(
         lockd_redis_master_version=version,
         lockd_redis_master_agent_passwords={user: [password_of(user)] for user in agents},
-        **{f"redis_master_{name}_passwords": [password_of(f"lockd_{name}")] for name in others},
+        **{f"lockd_redis_master_{name}_passwords": [password_of(f"lockd_{name}")] for name in others},
     )
 
 

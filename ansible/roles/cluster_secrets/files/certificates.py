@@ -3,7 +3,7 @@ standard input, what was written is said as JSON on the standard output. What is
 
     {"folder": "...", "cluster": "...", "passphrase": "...", "ca_days": 3650, "days": 825,
      "masters": {"m1": "m1"}, "agents": ["app1"], "dry": false, "vault": [],
-     "rotate": "", "own": false}
+     "rotate": "", "own": false, "metrics": false}
 
 It is one program, and not a dozen tasks for each host, as every run of site.yml runs it. It writes `ca.key`
 (under the passphrase), `ca.pem`, and NAME.key and NAME.pem for each host.
@@ -36,6 +36,7 @@ from secret_files import SecretFiles, write_whole
 # What ends sooner is renewed.
 RENEW_DAYS = 60
 AGENTS = "agents.lockd.internal"
+METRICS = "metrics"
 # The authority that comes, while it does not sign yet.
 NEXT = "ca.next"
 
@@ -49,7 +50,7 @@ class Wanted:
     """What the inventory asks for. `masters`: what each host's master is called; `dry`: say what would be
     written, no more; `vault`: what keys are encrypted with, as `SecretFiles` has it; `rotate`: a step
     towards another authority, by its name in ROTATION; `own`: nothing is made, and what is there is looked
-    at."""
+    at; `metrics`: each host has a certificate for serving metrics, too."""
 
     folder: Path
     cluster: str
@@ -62,6 +63,12 @@ class Wanted:
     vault: list[list[str]] = field(default_factory=list)
     rotate: str = ""
     own: bool = False
+    metrics: bool = False
+
+    def hosts(self) -> list[str]:
+        """Whose certificates there are."""
+        hosts = [*self.masters, *self.agents]
+        return hosts + [f"{host}.{METRICS}" for host in hosts if self.metrics]
 
 
 class Folder:
@@ -164,9 +171,12 @@ def of_authority(wanted: Wanted) -> Request:
 
 
 def of_host(wanted: Wanted, name: str) -> Request:
-    is_master = name in wanted.masters
-    called = wanted.masters[name] if is_master else f"{name}.{AGENTS}"
-    purpose = ExtendedKeyUsageOID.SERVER_AUTH if is_master else ExtendedKeyUsageOID.CLIENT_AUTH
+    called, purpose = f"{name}.{AGENTS}", ExtendedKeyUsageOID.CLIENT_AUTH
+    if name in wanted.masters:
+        called, purpose = wanted.masters[name], ExtendedKeyUsageOID.SERVER_AUTH
+    elif name.endswith(f".{METRICS}"):
+        # One name for all, as Prometheus knows one for all targets of a job; and never a master's.
+        called, purpose = f"{METRICS}.{AGENTS}", ExtendedKeyUsageOID.SERVER_AUTH
     return Request(
         subject(wanted, name),
         (
@@ -276,7 +286,7 @@ ROTATION = {"introduce": introduce, "change over": change_over, "forget": forget
 def look(wanted: Wanted, folder: Folder) -> None:
     """At what somebody else has made. Raises Unusable."""
     authorities = folder.authorities()
-    for name in (*wanted.masters, *wanted.agents):
+    for name in wanted.hosts():
         certificate = folder.certificate(name)
         if certificate is None or not folder.has_key(name):
             raise Unusable(f"{wanted.folder}: {name}.pem and {name}.key are not there. Nothing was changed")
@@ -322,7 +332,7 @@ def names_in(certificate: x509.Certificate) -> list[str]:
 def to_sign(wanted: Wanted, folder: Folder, by: ec.EllipticCurvePrivateKey) -> Iterable[str]:
     """When one ends soon all are renewed: so none of an app host ends before those of the masters, whose ends
     are told to Prometheus."""
-    hosts = [*wanted.masters, *wanted.agents]
+    hosts = wanted.hosts()
     there = {name: folder.certificate(name) for name in hosts}
     if any(ends_soon(one) for one in there.values() if one is not None):
         return hosts

@@ -3,12 +3,14 @@ whose secrets aren't here is left as it is, with words that say what to do."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.lab import inventory
 from tests.lab.conftest import QUICK, Cluster
@@ -170,6 +172,31 @@ def test_passwords_that_are_kept_elsewhere_are_not_rotated(cluster: Cluster) -> 
     refused = play(cluster.lab, "rotate_passwords.yml", inventory_name="elsewhere")
     refused.must_stop_with("The inventory sets lockd_redis_master_agent_passwords", "Nothing was changed")
     assert list((cluster.lab.folder / "secrets").rglob("*.next")) == []
+
+
+def as_the_readme_says(folder: Path) -> dict[str, Any]:
+    """Its variables for a secrets manager, with files in its place."""
+    readme = (inventory.ANSIBLE / "roles/cluster_secrets/README.md").read_text()
+    [block] = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
+    asked = "lookup('community.hashi_vault.vault_kv2_get', 'lockd/"
+    assert block.count(asked) == 4
+    block = block.replace(asked, f"lookup('ansible.builtin.file', '{folder}/")
+    found: dict[str, Any] = yaml.safe_load(block.replace(").secret.password", " ~ '.password')"))
+    return found
+
+
+@pytest.mark.thorough
+def test_passwords_come_from_a_secrets_manager_as_the_readme_says(cluster: Cluster, tmp_path: Path) -> None:
+    manager, secrets = tmp_path / "manager", tmp_path / "secrets"
+    shutil.copytree(cluster.lab.folder / "secrets", manager)
+    secrets.mkdir()
+    shutil.copytree(manager / "tls", secrets / "tls")
+    for name in ("ca.password", "grafana.password"):
+        shutil.copy(manager / name, secrets / name)
+    variables = {**as_the_readme_says(manager), "lockd_secrets_dir": str(secrets)}
+    inventory.write(cluster.lab, variables, "manager")
+    assert play(cluster.lab, "site.yml", inventory_name="manager").must_work().changed_hosts == []
+    assert {path.name for path in secrets.rglob("*.password")} == {"ca.password", "grafana.password"}
 
 
 @pytest.mark.thorough

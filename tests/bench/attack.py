@@ -31,7 +31,7 @@ from lockd.dev.processes import LOOPBACK, default_server
 from lockd.masters import scripts
 from tests.bench.contenders import RawLink, packed
 from tests.harness.cluster import Cluster
-from tests.harness.masters import running_masters, short_folder
+from tests.harness.masters import ON_DISK, running_masters, short_folder
 from tests.harness.users import NOBODY, become
 
 _FORK = multiprocessing.get_context("fork")
@@ -213,7 +213,7 @@ def hosts(leases: int, here: int) -> Iterator[tuple[Cluster, Cluster]]:
     """Two agents over five masters: so many leases with long names on the masters, so many held here."""
     settings: dict[str, Any] = {"log_level": "warning", "socket": {"mode": "0666"}}
     with ExitStack() as stack:
-        folder = stack.enter_context(short_folder())
+        folder = stack.enter_context(short_folder(ON_DISK))
         masters = stack.enter_context(running_masters(folder, _MASTERS, default_server()))
         folder.chmod(0o755)
         cluster = Cluster(folder, masters, settings)

@@ -18,7 +18,7 @@ from lockd.dev.processes import LOOPBACK, LocalMaster, default_server, flavour, 
 from tests.bench.contenders import Addresses
 from tests.bench.peers import Peers, running_peers
 from tests.harness.cluster import Cluster
-from tests.harness.masters import running_masters, short_folder
+from tests.harness.masters import ON_DISK, running_masters, short_folder
 from tests.harness.waiting import eventually
 
 _MASTERS = 5
@@ -150,7 +150,7 @@ def ground(peers: Sequence[str] = ()) -> Iterator[Ground]:
     if server_version(binary)[1] >= 7:
         settings["enable-debug-command"] = "local"
     with (
-        short_folder() as folder,
+        short_folder(ON_DISK) as folder,
         _run_folder() as run,
         running_masters(folder, _MASTERS, binary, settings) as masters,
         running_peers(peers, folder) as beside,

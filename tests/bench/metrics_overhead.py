@@ -33,7 +33,7 @@ from tests.bench.driver import Load, Wants, run
 from tests.bench.ground import Ground
 from tests.bench.peers import Peers
 from tests.harness.cluster import PATIENT, Cluster
-from tests.harness.masters import running_masters, short_folder
+from tests.harness.masters import ON_DISK, running_masters, short_folder
 
 COUNTING = (
     *((LeaseMetrics, name) for name in ("granted", "refused", "lost", "released", "renewed", "fence_round")),
@@ -81,7 +81,7 @@ def scraped_every_second(cluster: Cluster) -> Iterator[None]:
 @contextmanager
 def agents() -> Iterator[dict[str, Cluster]]:
     """Both agents over the same masters, idle."""
-    with short_folder() as folder, running_masters(folder, _MASTERS, default_server()) as masters:
+    with short_folder(ON_DISK) as folder, running_masters(folder, _MASTERS, default_server()) as masters:
         both = {}
         try:
             for name in (WITH, WITHOUT):

@@ -27,7 +27,7 @@ import hiredis
 from lockd.dev.processes import default_server
 from tests.harness.attackers import ATTACKS, attacker
 from tests.harness.cluster import PATIENT, Cluster, merged
-from tests.harness.masters import running_masters, short_folder
+from tests.harness.masters import ON_DISK, running_masters, short_folder
 from tests.harness.processes import memory_kib
 from tests.harness.wire import Wire, as_map
 
@@ -68,7 +68,7 @@ def main(attack: tuple[str, ...], connections: int, users: int, seconds: float) 
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     for each in attack:
-        with short_folder() as folder, running_masters(folder, 5, default_server()) as masters:
+        with short_folder(ON_DISK) as folder, running_masters(folder, 5, default_server()) as masters:
             run(each, Cluster(folder, masters, SETTINGS), connections, users, seconds)
 
 

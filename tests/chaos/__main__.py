@@ -26,7 +26,7 @@ from tests.chaos.report import as_document, as_text, keep
 from tests.chaos.wrong_agent import WRONGS
 from tests.harness.clock_shim import c_compiler
 from tests.harness.disks import why_no_disks
-from tests.harness.masters import short_folder
+from tests.harness.masters import ON_DISK, short_folder
 from tests.harness.options import above_zero, some
 
 _AGENTS_ALONE = 0.35
@@ -44,7 +44,7 @@ def main() -> int:
     violated, documents = False, []
     for plan in _parts(options, kinds):
         print(f"seed {plan.seed}: {', '.join(plan.kinds)}", file=sys.stderr, flush=True)
-        with short_folder() as folder:
+        with short_folder(ON_DISK) as folder:
             try:
                 outcome = uvloop.run(_in_order(folder, plan))
             except asyncio.CancelledError:

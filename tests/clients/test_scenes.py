@@ -139,10 +139,11 @@ def test_pushes_confuse_no_client(program: Program, resource: str, wire: Wire) -
     """They come between replies, or when nothing is asked, to who speaks RESP3. Some clients take that for
     a broken connection and open another."""
     client = program.client()
-    lease = as_map(client.ask("LOCK", resource, 200, "NOTIFY"))
+    ttl_ms = 1_500
+    lease = as_map(client.ask("LOCK", resource, ttl_ms, "NOTIFY"))
 
     def renewed() -> bool:
-        return wire_map(wire.ask("HOLDER", resource))[b"held_ms"] > 400
+        return wire_map(wire.ask("HOLDER", resource))[b"held_ms"] > ttl_ms
 
     eventually(renewed, PATIENCE_S, "it was renewed, which is pushed")
     for number in range(5):

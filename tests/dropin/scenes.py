@@ -224,8 +224,17 @@ def release(program: Program, name: str) -> None:
 
 
 def gets(program: Program, name: str, ttl_ms: int | None = LONG_MS, **options: Any) -> None:
-    """It tries until it does."""
-    eventually(lambda: program.acquire(name, ttl_ms, **options), PATIENCE_S, "it is free")
+    """It tries until it does. A machine that stood still for a second gives nothing for once, and says so."""
+
+    def acquired() -> bool:
+        try:
+            return program.acquire(name, ttl_ms, **options)
+        except Trouble as trouble:
+            if "NOQUORUM" not in str(trouble):
+                raise
+            return False
+
+    eventually(acquired, PATIENCE_S, "it is free")
 
 
 def extended(stage: Stage, verb: str) -> str:

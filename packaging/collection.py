@@ -70,6 +70,7 @@ def stage(folder: Path) -> None:
     bring(ANSIBLE / "roles", folder / "roles")
     for path in (folder / "roles").glob("*/lookup_plugins"):
         shutil.move(path, folder / "plugins/lookup")
+    bring(ANSIBLE / "library", folder / "plugins/modules")
     for path in texts(folder / "roles", folder / "playbooks"):
         path.write_text(rewritten(path.read_text()))
 
@@ -106,6 +107,7 @@ def rewritten(text: str) -> str:
     text = text.replace("{{ role_path }}/../../..", "{{ role_path }}/../..")
     text = text.replace("role_path ~ '/../../../", "role_path ~ '/../../")
     text = text.replace("lookup('vault_secrets',", f"lookup('{NAME}.vault_secrets',")
+    text = re.sub(r"(?m)^( +)lockd_files:$", rf"\1{NAME}.lockd_files:", text)
     for play in PLAYS:
         text = re.sub(
             rf"(lockd_play }}}}|hosts\.yml) {re.escape(play)}", rf"\1 {NAME}.{Path(play).stem}", text

@@ -171,7 +171,7 @@ def missed(wanted: Sequence[str], unwanted: Sequence[str]) -> list[str]:
 
 def test_all_tasks_of_the_site_are_looked_at_here() -> None:
     assert len(TASKS) > 200
-    assert {"lockd_current", "lockd_redis_master_version", "lockd_alertmanager_amtool"} <= NOTED
+    assert {"lockd_current", "lockd_redis_master_version", "lockd_prometheus_written"} <= NOTED
     assert {"configure", "lockd", "run", "monitoring"} <= set(TAGS)
     assert missed([], []) == []
 

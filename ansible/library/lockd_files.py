@@ -146,7 +146,7 @@ class Change:
 
     def purge(self, folder: Path, pattern: str, written: set[str]) -> None:
         for path in sorted(folder.glob(pattern)):
-            if str(path) not in written and (path.is_symlink() or path.is_file()):
+            if str(path) not in written and (path.is_symlink() or not path.is_dir()):
                 self._note(path, "there\n", "")
                 if not self._module.check_mode:
                     path.unlink()

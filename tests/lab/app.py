@@ -3,9 +3,9 @@ agent's Python.
 
     app.py HOST FILE
 
-Two kinds of locks in turn: one that both app hosts want (`lab:shared`), and one of this host's own. Times
-are CLOCK_BOOTTIME in ns, which all hosts of a lab share, so that the lines of two hosts can be laid side by
-side.
+Two kinds of locks in turn: one that both app hosts want (`lab:shared`), for which it waits, and one that
+nobody else wants, of another name each time, which it must get at once. Times are CLOCK_BOOTTIME in ns, which
+all hosts of a lab share, so that the lines of two hosts can be laid side by side.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def stop(number: int, frame: object) -> None:
     stopping = True
 
 
-def one_turn(client: Client, resource: str) -> dict[str, Any]:
+def one_turn(client: Client, resource: str, wait_s: float) -> dict[str, Any]:
     """Take it, hold it for a moment, give it back. An agent that restarts is asked again, as its errors
     say."""
     asked_ns, again = now_ns(), 0
     while True:
         try:
-            lease = client.acquire(resource, ttl=TTL_S, wait=WAIT_S)
+            lease = client.acquire(resource, ttl=TTL_S, wait=wait_s)
             break
         except (Draining, AgentUnreachable):
             again += 1
@@ -58,21 +58,20 @@ def one_turn(client: Client, resource: str) -> dict[str, Any]:
         # The agent went while we held it: it stays ours until its deadline, so nobody else had it meanwhile.
         lost = f"{type(error).__name__}: {error}"
     return {
-        "resource": resource, "asked_ns": asked_ns, "got_ns": got_ns, "given_ns": given_ns,
+        "resource": resource, "wait_s": wait_s, "asked_ns": asked_ns, "got_ns": got_ns, "given_ns": given_ns,
         "deadline_ns": lease.deadline_ns, "fence": lease.fence, "again": again, "lost": lost,
     }  # fmt: skip
 
 
 def run(host: str, out: TextIO) -> None:
     client = Client("/run/lockd/lockd.sock")
-    resources = ["lab:shared", f"lab:{host}"]
     turn = 0
     while not stopping:
-        resource = resources[turn % 2]
         turn += 1
+        resource, wait_s = ("lab:shared", WAIT_S) if turn % 2 else (f"lab:{host}:{turn}", 0.0)
         asked_ns = now_ns()
         try:
-            line = one_turn(client, resource)
+            line = one_turn(client, resource, wait_s)
         except LockdError as error:
             line = {"resource": resource, "asked_ns": asked_ns, "error": f"{type(error).__name__}: {error}"}
         out.write(json.dumps(line) + "\n")

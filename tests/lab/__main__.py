@@ -85,7 +85,7 @@ def _play(lab: Lab, chosen: argparse.Namespace) -> None:
 
 def _scale(lab: Lab, chosen: argparse.Namespace) -> None:
     large = Lab(f"{lab.name}-scale", more=max(chosen.sizes) + 1)
-    with large.locked():
+    with large.locked(), ground.many_hosts(len(large.addresses)):
         try:
             large.up()
             scale.measure(large, chosen.sizes)

@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 # program: the Debian package that has it
@@ -16,6 +18,8 @@ PROGRAMS = {
     "ip": "iproute2",
     "ssh": "openssh-client",
 }
+
+_INOTIFY_INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
 
 
 class Unfit(Exception):
@@ -47,6 +51,18 @@ def cgroup_roots() -> list[Path]:
     if all(tree.is_dir() for tree in split):
         return split
     return [root] if (root / "cgroup.controllers").exists() else []
+
+
+@contextmanager
+def many_hosts(count: int) -> Iterator[None]:
+    """The kernel lets a user have 128 instances of inotify, and systemd with its services takes some ten:
+    more than a dozen hosts need more while they run."""
+    before = _INOTIFY_INSTANCES.read_text()
+    _INOTIFY_INSTANCES.write_text(str(max(int(before), 32 * count)))
+    try:
+        yield
+    finally:
+        _INOTIFY_INSTANCES.write_text(before)
 
 
 def _try_overlay() -> None:

@@ -39,7 +39,7 @@ is, `lockctl locks --local` says, and the log at `log_level: debug`.
 """
 FREE = {"class", "master", "version", "fingerprint", "cluster", "address", "limit", "masters", "page_on_loss"}
 """Labels whose values depend on the configuration: they are not listed."""
-CERTIFICATE = Path(__file__).parents[1] / "ansible/roles/node_exporter/tasks/certificate.yml"
+CERTIFICATE = Path(__file__).parents[1] / "ansible/roles/node_exporter/tasks/textfiles.yml"
 
 
 def agent_families() -> list[Any]:
@@ -69,12 +69,8 @@ def guard_families() -> list[Any]:
 
 def certificate_families() -> list[Any]:
     """What `site.yml` writes down beside the guard's, by the task that does so."""
-    [text] = [
-        task["ansible.builtin.copy"]["content"]
-        for task in yaml.safe_load(CERTIFICATE.read_text())
-        if "ansible.builtin.copy" in task
-    ]
-    return list(text_string_to_metric_families(text.replace("{{ lockd_node_exporter_seconds }}", "0")))
+    [text] = [task["vars"]["lockd_node_exporter_told"] for task in yaml.safe_load(CERTIFICATE.read_text())]
+    return list(text_string_to_metric_families(text.replace("{{ lockd_node_exporter_end_s }}", "0")))
 
 
 def full_name(family: Any) -> str:

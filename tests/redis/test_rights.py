@@ -381,8 +381,9 @@ def test_the_guard_may_ask_before_a_stop_with_what_the_role_gives_the_loader(
 
 def test_the_guard_asks_where_and_as_whom_the_role_says() -> None:
     role = TEMPLATE.parent.parent
-    assert f"lockd_redis_master_socket: {GuardConfig.socket}\n" in (role / "vars/main.yml").read_text()
-    assert f"dest: {GuardConfig.password_file}\n" in (role / "tasks/write_users.yml").read_text()
+    variables = (role / "vars/main.yml").read_text()
+    assert f"lockd_redis_master_socket: {GuardConfig.socket}\n" in variables
+    assert f"path: {GuardConfig.password_file}\n" in variables
     assert f"user {GuardConfig.user} on" in TEMPLATE.read_text()
 
 

@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 ANSIBLE = REPOSITORY / "ansible"
 NAME = "lockd.lockd"
 # What roles bring to hosts, from beside `ansible/`.
-BROUGHT = ("alerts", "dashboards", "lockd", "lockd.example.yml", "pyproject.toml", "setup.py")
+BROUGHT = ("LICENSE", "alerts", "dashboards", "lockd", "lockd.example.yml", "pyproject.toml", "setup.py")
 DEPENDENCIES = {
     "ansible.posix": ">=2.0.0",
     "community.crypto": ">=3.0.0",
@@ -82,6 +82,7 @@ def galaxy() -> dict[str, object]:
         "version": version(),
         "readme": "README.md",
         "authors": ["The founders of lockd"],
+        "license": ["Apache-2.0"],
         "description": "Five Redis masters behind guards, agents for Redlock over them, and their monitoring",
         "tags": ["redis", "infrastructure", "monitoring"],
         "dependencies": DEPENDENCIES,

@@ -29,6 +29,12 @@ INSTALLED = Path("/opt/lockd/current")
 COMMANDS = ("lockd", "lockctl")
 CONFFILES = ("/etc/lockd/lockd.yml",)
 USERS = 'u lockd - "lockd agent" /nonexistent\ng lockd-apps -\nm lockd lockd-apps\n'
+COPYRIGHT = """\
+Files: *
+Copyright: the founders of lockd
+License: Apache-2.0
+ The text of the licence is in /usr/share/common-licenses/Apache-2.0.
+"""
 
 
 def main() -> int:
@@ -117,7 +123,7 @@ def write_files(root: Path, version: str) -> None:
         "usr/lib/sysusers.d/lockd.conf": USERS,
         "usr/lib/tmpfiles.d/lockd.conf": "d /run/lockd 0755 lockd lockd -\n",
         "usr/lib/sysctl.d/60-lockd.conf": "net.core.somaxconn = 65535\n",
-        "usr/share/doc/lockd/copyright": f"lockd {version}\n",
+        "usr/share/doc/lockd/copyright": COPYRIGHT,
     }.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -205,7 +205,7 @@ class Lab:
     def _copy_source(self) -> None:
         caches = shutil.ignore_patterns("__pycache__")
         shutil.copytree(REPOSITORY / "lockd", self.source / "lockd", ignore=caches)
-        for name in ("pyproject.toml", "setup.py", "README.md"):
+        for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
             shutil.copy2(REPOSITORY / name, self.source / name)
 
     def _aliases(self) -> str:

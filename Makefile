@@ -40,7 +40,7 @@ APT_TOOLS += $(PYTHON_H)
 APT_TOOLS += $(if $(shell command -v go),/usr/share/gocode/src/github.com/gomodule/redigo:golang-github-gomodule-redigo-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test test-ci test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs scripts-docs prometheus lab lab-down test-lab lint-ansible collection air-gap deb clean tools lab-tools node dropin dropin-libraries
+.PHONY: help dev venv test test-ci test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview bench fuzz sim mutations kills chaos model chain lock docs docs-pages alerts-docs prometheus lab lab-down test-lab lint-ansible collection air-gap deb clean tools lab-tools node dropin dropin-libraries
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -143,16 +143,13 @@ lock: $(VENV)/.created ## What is deployed, and built with, by version and hash:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	ansible/roles/lockd/lock.sh $(BIN)/python
 
-readme: $(TEST_STAMP) ## The tables of commands and errors in README.md, from the code
-	$(BIN)/python -m docs.readme
+docs-pages: $(TEST_STAMP) ## What of docs/ is made from the code: commands, errors, configuration, lockctl, alerts, variables, scripts
+	$(BIN)/python -m docs.made
 
 alerts-docs: $(TEST_STAMP) ## alerts/METRICS.md, from the code
 	$(BIN)/python -m alerts.metrics_page > alerts/METRICS.md.new && mv alerts/METRICS.md.new alerts/METRICS.md
 
-scripts-docs: $(TEST_STAMP) ## docs/scripts.md: which Lua scripts of apps are recognised, from the code
-	$(BIN)/python -m docs.scripts
-
-dropin: tools $(TEST_STAMP) dropin-libraries ## Others' lock libraries over two agents, and the table of them in README.md (ARGS='-k pottery')
+dropin: tools $(TEST_STAMP) dropin-libraries ## Others' lock libraries over two agents, and docs/reference/tried-libraries.md (ARGS='-k pottery')
 	$(BIN)/python -m tests.dropin --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 lab: lab-tools $(LAB_STAMP) ## As root: eight real hosts on this machine, then site.yml on them (ARGS='--check --diff'); see tests/lab

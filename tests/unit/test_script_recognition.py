@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from docs.scripts import PAGE, library_scripts, page
+from docs.made.scripts import PAGE, library_scripts, page
 from lockd.core.scripts.descriptions import condition, replies, sentence
 from lockd.core.scripts.evaluation import MOST_STEPS, Steps
 from lockd.core.scripts.meaning import Script

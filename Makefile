@@ -21,6 +21,7 @@ TEST_STAMP := $(VENV)/.installed-test
 # The sources with .so files beside them must not lie where simulator and mutations take them from.
 COMPILED := build/compiled
 BENCH_STAMP := $(VENV)/.installed-bench
+DOCS_STAMP := $(VENV)/.installed-docs
 
 # Ansible and its linter are 600 MB in 25,000 files, and nothing else needs them: they have an environment of their own.
 LAB_VENV := .venv-lab
@@ -59,7 +60,8 @@ SET_UP := 'what the tests need' '$(MAKE) -j4 ready'
 LOOKS := 'lint and types' '$(MAKE) -j2 lint lint-ansible'
 WHOLE := 'tests, simulator, models' '$(SIDE_BY_SIDE) -m "not alone"' \
   'what needs the processor for itself' '$(ALONE)' \
-  'the agent compiled' '$(MAKE) test-compiled'
+  'the agent compiled' '$(MAKE) test-compiled' \
+  'the site of the documentation' '$(MAKE) docs'
 PLAYS_THAT_MATTER_MOST := 'playbooks, on real hosts' 'LOCKD_LAB_QUICK=1 $(IN_THE_LAB) -m "not thorough"'
 
 ifeq ($(strip $(ARGS)),)
@@ -143,6 +145,10 @@ lock: $(VENV)/.created ## What is deployed, and built with, by version and hash:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	ansible/roles/lockd/lock.sh $(BIN)/python
 
+docs: $(DOCS_STAMP) ## The site of docs/, build/site; a link that leads nowhere is an error (ARGS=serve: while you write)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build --quiet)
+	@echo build/site/index.html
+
 docs-pages: $(TEST_STAMP) ## What of docs/ is made from the code: commands, errors, configuration, lockctl, alerts, variables, scripts
 	$(BIN)/python -m docs.made
 
@@ -207,6 +213,9 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml
 
 $(VENV)/.installed-dev-server: $(VENV)/.created pyproject.toml
 	$(call pip_install,[dev-server])
+
+$(DOCS_STAMP): $(VENV)/.created pyproject.toml
+	$(call pip_install,[docs])
 
 $(TEST_STAMP): $(VENV)/.created pyproject.toml
 	$(call pip_install,[test])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import lockd
 from docs.made.markdown import DOCS, REPOSITORY
 from lockd.config.model import Config
 from lockd.lockctl.main import main
@@ -45,6 +46,13 @@ def test_classes_that_it_shows_are_accepted(page: Path) -> None:
     for document in shown:
         if isinstance(document, dict) and document.keys() == {"classes"}:
             assert Config.model_validate({"cluster": "example", "masters": MASTERS, **document}).classes
+
+
+@pytest.mark.parametrize("page", PAGES, ids=pages)
+def test_alerts_that_it_names_are_alerts(page: Path) -> None:
+    alerts = "".join(path.read_text() for path in REPOSITORY.glob("alerts/*.alerts.yml"))
+    for name in re.findall(r"\b(Lockd?[A-Z][a-z]\w+)\b", code(page)):
+        assert name in lockd.__all__ or f"alert: {name}\n" in alerts, name
 
 
 def test_variables_that_guides_set_are_variables_of_roles() -> None:

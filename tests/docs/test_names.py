@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,18 @@ def test_playbooks_and_targets_and_commands_are_there(page: Path) -> None:
         assert re.search(rf"^{target}:", makefile, re.M), f"make {target}"
     for command in re.findall(r"^(?:sudo )?lockctl (?:--\S+ \S+ )?([a-z][\w-]*)", text, re.M):
         assert command in main.commands, f"lockctl {command}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=pages)
+def test_its_programs_can_be_read(page: Path) -> None:
+    """Those of the shell, Python and YAML, whether or not they can be run here."""
+    for block in blocks(page):
+        if block.language == "python":
+            compile(block.text, page.name, "exec")
+        elif block.language == "yaml":
+            list(yaml.safe_load_all(block.text))
+        elif block.language == "sh":
+            subprocess.run(["bash", "-n"], input=block.text, text=True, check=True)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=pages)

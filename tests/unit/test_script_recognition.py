@@ -198,7 +198,7 @@ def test_every_script_that_is_here_has_a_test() -> None:
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text() == page(), "run `make scripts-docs`"
+    assert PAGE.read_text() == page(), "run `make docs-pages`"
 
 
 def test_the_page_names_every_operation() -> None:

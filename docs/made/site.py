@@ -28,6 +28,8 @@ SINGLE = {
     "packaging/AIR-GAP.md": "how-to/air-gap-archive.md",
 }
 LINK = re.compile(r"(\[((?:[^\[\]]|\[[^\]]*\])*)\])\(([^()\s]+)\)")
+TABLE_ROW = re.compile(r"^\|.*$", re.M)
+CODE = re.compile(r"`[^`\n]*`")
 ELSEWHERE = ("http://", "https://", "mailto:", "#")
 
 
@@ -63,7 +65,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     places = brought()
     of_uri = {uri: source for source, uri in places.items()}
     uri = page.file.src_uri
-    return with_links(markdown, of_uri.get(uri, f"docs/{uri}"), uri, places)
+    return with_plain_bars(with_links(markdown, of_uri.get(uri, f"docs/{uri}"), uri, places))
+
+
+def with_plain_bars(markdown: str) -> str:
+    """A bar in the code of a table needs a backslash where GitHub shows it, and none here."""
+    return TABLE_ROW.sub(lambda row: CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0]), markdown)
 
 
 def with_links(markdown: str, source: str, uri: str, places: dict[str, str]) -> str:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from docs.made.markdown import DOCS, REPOSITORY
-from docs.made.site import brought, with_links
+from docs.made.site import brought, with_links, with_plain_bars
 
 PLACES = {"README.md": "about.md", "alerts/METRICS.md": "reference/metrics.md"}
 NAV = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text())["nav"]
@@ -55,3 +55,7 @@ def test_a_link_leads_to_the_page_of_the_site_or_is_its_text(
     source: str, uri: str, link: str, becomes: str
 ) -> None:
     assert with_links(link, source, uri, PLACES) == becomes
+
+
+def test_a_bar_in_the_code_of_a_table_is_shown_without_its_backslash() -> None:
+    assert with_plain_bars("| `a \\| b` | c \\| d |\n`e \\| f`\n") == "| `a | b` | c \\| d |\n`e \\| f`\n"

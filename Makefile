@@ -21,6 +21,7 @@ TEST_STAMP := $(VENV)/.installed-test
 # The sources with .so files beside them must not lie where simulator and mutations take them from.
 COMPILED := build/compiled
 BENCH_STAMP := $(VENV)/.installed-bench
+DOCS_STAMP := $(VENV)/.installed-docs
 
 # Ansible and its linter are 600 MB in 25,000 files, and nothing else needs them: they have an environment of their own.
 LAB_VENV := .venv-lab
@@ -40,7 +41,7 @@ APT_TOOLS += $(PYTHON_H)
 APT_TOOLS += $(if $(shell command -v go),/usr/share/gocode/src/github.com/gomodule/redigo:golang-github-gomodule-redigo-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test test-ci test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs scripts-docs prometheus lab lab-down test-lab lint-ansible collection air-gap deb clean tools lab-tools node dropin dropin-libraries
+.PHONY: help dev venv test test-ci test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview bench fuzz sim mutations kills chaos model chain lock docs docs-pages alerts-docs prometheus lab lab-down test-lab lint-ansible collection air-gap deb clean tools lab-tools node dropin dropin-libraries
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -59,7 +60,8 @@ SET_UP := 'what the tests need' '$(MAKE) -j4 ready'
 LOOKS := 'lint and types' '$(MAKE) -j2 lint lint-ansible'
 WHOLE := 'tests, simulator, models' '$(SIDE_BY_SIDE) -m "not alone"' \
   'what needs the processor for itself' '$(ALONE)' \
-  'the agent compiled' '$(MAKE) test-compiled'
+  'the agent compiled' '$(MAKE) test-compiled' \
+  'the site of the documentation' '$(MAKE) docs'
 PLAYS_THAT_MATTER_MOST := 'playbooks, on real hosts' 'LOCKD_LAB_QUICK=1 $(IN_THE_LAB) -m "not thorough"'
 
 ifeq ($(strip $(ARGS)),)
@@ -143,16 +145,17 @@ lock: $(VENV)/.created ## What is deployed, and built with, by version and hash:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	ansible/roles/lockd/lock.sh $(BIN)/python
 
-readme: $(TEST_STAMP) ## The tables of commands and errors in README.md, from the code
-	$(BIN)/python -m docs.readme
+docs: $(DOCS_STAMP) ## The site of docs/, build/site; a link that leads nowhere is an error (ARGS=serve: while you write)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build --quiet)
+	@echo build/site/index.html
+
+docs-pages: $(TEST_STAMP) ## What of docs/ is made from the code: commands, errors, configuration, lockctl, alerts, variables, scripts
+	$(BIN)/python -m docs.made
 
 alerts-docs: $(TEST_STAMP) ## alerts/METRICS.md, from the code
 	$(BIN)/python -m alerts.metrics_page > alerts/METRICS.md.new && mv alerts/METRICS.md.new alerts/METRICS.md
 
-scripts-docs: $(TEST_STAMP) ## docs/scripts.md: which Lua scripts of apps are recognised, from the code
-	$(BIN)/python -m docs.scripts
-
-dropin: tools $(TEST_STAMP) dropin-libraries ## Others' lock libraries over two agents, and the table of them in README.md (ARGS='-k pottery')
+dropin: tools $(TEST_STAMP) dropin-libraries ## Others' lock libraries over two agents, and docs/reference/tried-libraries.md (ARGS='-k pottery')
 	$(BIN)/python -m tests.dropin --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 lab: lab-tools $(LAB_STAMP) ## As root: eight real hosts on this machine, then site.yml on them (ARGS='--check --diff'); see tests/lab
@@ -210,6 +213,9 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml
 
 $(VENV)/.installed-dev-server: $(VENV)/.created pyproject.toml
 	$(call pip_install,[dev-server])
+
+$(DOCS_STAMP): $(VENV)/.created pyproject.toml
+	$(call pip_install,[docs])
 
 $(TEST_STAMP): $(VENV)/.created pyproject.toml
 	$(call pip_install,[test])

@@ -1,7 +1,7 @@
 """The words that the errors of apps begin with.
 
 A new one is an entry of `ErrorWord`: what is counted, what `lockctl` says and exits with, what dashboards ask
-for and the README's table (`make readme`) are read from there.
+for and the table of docs/reference/errors.md are read from there.
 """
 
 from enum import Enum, Flag, StrEnum, auto
@@ -35,7 +35,7 @@ _WHO_HAS_IT = "`lockctl holder RESOURCE` says who has it"
 
 
 class ForApps(NamedTuple):
-    """Its row of the README: what the word means, what an app does about it, and what follows it."""
+    """Its row of errors.md: what the word means, what an app does about it, and what follows it."""
 
     meaning: str
     to_do: str

@@ -611,7 +611,7 @@ def _refused_script(digest: str, script: Mapping[str, Any]) -> Finding:
     if minutes >= RECENT_MINUTES:
         return Finding("drop-in", Severity.OK, what)
     then = (
-        "run `lockctl script` on it; see docs/scripts.md. The agent's log has its normal form "
+        "run `lockctl script` on it; see docs/reference/scripts.md. The agent's log has its normal form "
         "(script_not_recognised)"
     )
     return Finding("drop-in", Severity.WARNING, what, then)

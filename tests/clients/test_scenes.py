@@ -1,6 +1,6 @@
 """What an app sees through the Redis client of its language: each scene with each that is on this machine.
 
-The README's table of clients says what each of them needs; the programs here are set as it says.
+docs/reference/clients.md says in a table what each of them needs; the programs here are set as it says.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.harness.wire import Wire, token_of
 from tests.harness.wire import as_map as wire_map
 
 TASKS = 3
-README = (Path(__file__).parents[2] / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/reference/clients.md").read_text()
 
 
 @pytest.fixture
@@ -174,6 +174,6 @@ def test_an_agent_s_restart_ends_no_lock(
         assert client.ask("UNLOCK", resource, as_map(waiting.result())["token"]) == ["1"]
 
 
-def test_the_readme_s_table_says_which_clients_are_tried_here() -> None:
-    rows = re.findall(r"^\| ([\w-]+) [^|]*`\*`", README, re.M)
+def test_the_table_says_which_clients_are_tried_here() -> None:
+    rows = re.findall(r"^\| ([\w-]+) [^|]*`\*`", PAGE, re.M)
     assert sorted(rows) == sorted(library.name for library in LIBRARIES)

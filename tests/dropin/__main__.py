@@ -14,18 +14,14 @@ import pytest
 from tests.dropin.table import Table
 
 HERE = Path(__file__).parent
-README = HERE.parents[1] / "README.md"
-HEADING = "### Libraries that were tried\n"
-LEAD = (
-    "By `make dropin`, unmodified. "
-    "What each column stands for: [`docs/tried-libraries.md`](docs/tried-libraries.md).\n"
-)
+PAGE = HERE.parents[1] / "docs/reference/tried-libraries.md"
+HEADING = "## The table\n"
 
 
 def with_table(page: str, text: str) -> str:
     """The page with that below its heading, up to the next one."""
     section = re.compile(re.escape(HEADING) + r".*?(?=^##|\Z)", re.DOTALL | re.MULTILINE)
-    return section.sub(lambda _: f"{HEADING}\n{LEAD}\n{text}\n", page)
+    return section.sub(lambda _: f"{HEADING}\n{text}\n", page)
 
 
 def main(arguments: list[str]) -> int:
@@ -34,9 +30,9 @@ def main(arguments: list[str]) -> int:
     status = pytest.main(["-q", *map(str, tests), *arguments], plugins=[table])
     print(f"\n{table.text()}")
     if table.complete:
-        README.write_text(with_table(README.read_text(), table.text()))
+        PAGE.write_text(with_table(PAGE.read_text(), table.text()))
     else:
-        print(f"{README.name} is left as it was: not everything was played")
+        print(f"{PAGE.name} is left as it was: not everything was played")
     return int(status)
 
 

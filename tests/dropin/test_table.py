@@ -1,15 +1,15 @@
-"""The README has each library with all that was played, and docs/tried-libraries.md says what that is."""
+"""docs/reference/tried-libraries.md has each library with all that was played, and says what that is."""
 
 from __future__ import annotations
 
-from tests.dropin.__main__ import README, with_table
+from tests.dropin.__main__ import PAGE, with_table
 from tests.dropin.libraries import LIBRARIES
 from tests.dropin.scenes import SCENES
 from tests.dropin.table import NOT_OFFERED, PLAYED, line_of, marked, notes_of_libraries
 
 
-def test_the_readme_has_each_library_and_each_scene() -> None:
-    lines = README.read_text().splitlines()
+def test_the_table_has_each_library_and_each_scene() -> None:
+    lines = PAGE.read_text().splitlines()
     assert line_of(["library", *(scene.title for scene in SCENES.values())]) in lines
     notes = notes_of_libraries()
     for library in LIBRARIES:
@@ -18,12 +18,12 @@ def test_the_readme_has_each_library_and_each_scene() -> None:
 
 
 def test_the_page_says_what_each_scene_is() -> None:
-    page = (README.parent / "docs" / "tried-libraries.md").read_text()
+    page = PAGE.read_text()
     assert [scene.title for scene in SCENES.values() if f"**{scene.title}**" not in page] == []
 
 
 def test_the_table_takes_the_place_of_the_one_before_and_of_nothing_else() -> None:
-    before = README.read_text()
+    before = PAGE.read_text()
     after = with_table(before, "| a |\n")
     assert with_table(after, "| b |\n") == after.replace("| a |\n", "| b |\n")
     kept = [line for line in before.splitlines() if line.startswith("#")]

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from docs.scripts import library_scripts
+from docs.made.scripts import library_scripts
 from lockd.core.scripts.operations import NotRecognised, Recognised
 from lockd.core.scripts.recognition import recognise
 from lockd.core.scripts.tokens import MOST_BYTES, tokens_of

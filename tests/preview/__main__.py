@@ -2,7 +2,7 @@
 
     make preview                         all states; pictures into .preview/
     make preview ARGS='--state well'     one of them
-    make preview ARGS=--keep             those that the README shows, into dashboards/pictures/
+    make preview ARGS=--keep             those that documentation shows, into dashboards/pictures/
 
 A cluster with guards, exporters and agents runs under some load (tests/harness/observatory.py); for each
 state faults are made, and when the alerts have had their time, headless Chromium takes the pictures. Needs
@@ -43,7 +43,7 @@ KEEP = {
     "no-quorum": ("lockd-overview", "lockd-agents"),
     "hot-class": ("lockd-overview", "lockd-classes"),
 }
-"""What the README shows of each state."""
+"""What documentation shows of each state."""
 
 WIDTH = 1500
 SCRAPE_S = 2
@@ -237,7 +237,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.preview", description=__doc__.partition("\n")[0])
     parser.add_argument("--state", choices=STATES, help="one of them only")
     parser.add_argument(
-        "--keep", action="store_true", help="what the README shows, into dashboards/pictures/"
+        "--keep", action="store_true", help="what documentation shows, into dashboards/pictures/"
     )
     return parser.parse_args()
 

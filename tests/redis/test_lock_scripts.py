@@ -16,7 +16,7 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from docs.scripts import library_scripts
+from docs.made.scripts import library_scripts
 from lockd.core.scripts.operations import Recognised
 from lockd.core.scripts.recognition import recognise
 from tests.harness.lock_scripts import OTHERS, RELEASES, mutants

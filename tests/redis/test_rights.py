@@ -43,6 +43,7 @@ from tests.redis.scripted import Scripted
 
 OPERATOR = ("AUTH", "lockd_operator", password_of("lockd_operator"))
 REPOSITORY = Path(__file__).parents[2]
+PAGE = REPOSITORY / "docs/reference/masters.md"
 
 
 def asking(master: LocalMaster, user: str) -> redis.Redis:
@@ -201,7 +202,7 @@ def test_who_the_masters_are_an_agent_may_read_and_not_change(
     guarded_master: LocalMaster, words: tuple[str | int, ...]
 ) -> None:
     if flavour(guarded_master.binary) == "redis-6.2":
-        pytest.skip("Redis 6.2 can't let a user read a key and not write it: README says so")
+        pytest.skip("Redis 6.2 can't let a user read a key and not write it, as masters.md says")
     on_as(guarded_master, "lockd_admin", "HSET", IDENTITY, "cluster", "test", "name", "m1")
     assert "NOPERM" in refusal(guarded_master, AGENT, *words)
     assert on_as(guarded_master, AGENT, "HGETALL", IDENTITY) == {"cluster": "test", "name": "m1"}
@@ -426,8 +427,8 @@ def told_by(cluster: Cluster) -> set[str]:
     return {row["name"] for row in rows if row["notices"]}
 
 
-def test_the_readme_tells_what_the_role_gives_an_agent() -> None:
-    [told] = re.findall(r"(?m)^user agent-app1 on >PASSWORD (.*)$", (REPOSITORY / "README.md").read_text())
+def test_documentation_tells_what_the_role_gives_an_agent() -> None:
+    [told] = re.findall(r"(?m)^user agent-app1 on >PASSWORD (.*)$", PAGE.read_text())
     assert rights_of_agents("7.0.15") == told
     assert rights_of_agents("6.2.14") == told.replace("%R~", "~")
 

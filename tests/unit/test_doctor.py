@@ -320,7 +320,7 @@ def test_a_script_that_was_refused_is_named_with_why_and_by_whom() -> None:
         "(3 times, last 2 minutes ago)"
     )
     assert "script_not_recognised" in refused.then
-    assert "run `lockctl script` on it; see docs/scripts.md" in refused.then
+    assert "run `lockctl script` on it; see docs/reference/scripts.md" in refused.then
 
 
 def test_nothing_is_said_where_nobody_uses_redis_own_commands() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from docs.scripts import LIBRARIES
+from docs.made.scripts import LIBRARIES
 from lockd.core.scripts.operations import Kind
 from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.main import main

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from docs.scripts import PAGE, library_scripts, page
+from docs.made.scripts import PAGE, library_scripts, page
 from lockd.core.scripts.descriptions import condition, replies, sentence
 from lockd.core.scripts.evaluation import MOST_STEPS, Steps
 from lockd.core.scripts.meaning import Script
@@ -198,7 +198,7 @@ def test_every_script_that_is_here_has_a_test() -> None:
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text() == page(), "run `make scripts-docs`"
+    assert PAGE.read_text() == page(), "run `make docs-pages`"
 
 
 def test_the_page_names_every_operation() -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "threat-model.md").read_text()
+PAGE = (ROOT / "docs/explanation/threat-model.md").read_text()
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(?:\w+::)?(test_\w+)`")
 
 

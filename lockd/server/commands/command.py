@@ -1,8 +1,8 @@
 """A wire command: its descriptor, which stands above its handler and is all that is said of it.
 
-One descriptor serves the check of a request's length and of who may, the usage in error texts and in the
-README, `COMMAND INFO` for clients that look for keys and flags, and `COMMAND DOCS`, from which redis-cli
-shows hints as one types.
+One descriptor serves the check of a request's length and of who may, the usage in error texts and in
+docs/reference/wire.md, `COMMAND INFO` for clients that look for keys and flags, and `COMMAND DOCS`, from
+which redis-cli shows hints as one types.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ class Command:
     it are answered, since it changes how replies are written, or ends them. queues: it may be in a MULTI, and
     waits for its EXEC; ends_multi: it is run also in a MULTI. gives_back: what it gives back, if it does, it
     gives back also when its app has closed meanwhile. brings_no_loss: it is run also while its
-    connection has a loss to be told of. listed: COMMAND tells of it. promise: the README's words for its
+    connection has a loss to be told of. listed: COMMAND tells of it. promise: the words of wire.md for its
     reply, in Markdown; none where it is as in Redis.
     """
 

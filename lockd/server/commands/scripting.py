@@ -42,7 +42,7 @@ def _command(name: str, by: str, access: tuple[str, ...], summary: str, promise:
 
 _EVAL = _command(
     "eval", "script", TAKES, "Does what a script of a lock library does, if it is recognised.",
-    "what the script answers. Scripts are recognised, never run: [`docs/scripts.md`](docs/scripts.md)",
+    "what the script answers. Scripts are recognised, never run: [scripts](scripts.md)",
 )  # fmt: skip
 _EVAL_RO = _command(
     "eval_ro", "script", READS, "As EVAL, if it only reads.", "as `EVAL`, of a script that only reads"

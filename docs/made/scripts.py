@@ -1,6 +1,4 @@
-"""Writes docs/scripts.md from the code: which scripts are recognised, and as what.
-
-    python -m docs.scripts   (make scripts-docs)
+"""scripts.md: which scripts are recognised, and as what.
 
 docs/libraries/ has the scripts of libraries verbatim, as they are sent: a folder for each library and
 version.
@@ -9,8 +7,8 @@ version.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
+from docs.made.markdown import DOCS, REFERENCE, table
 from lockd.core.scripts.descriptions import condition, replies, sentence
 from lockd.core.scripts.evaluation import MOST_STEPS
 from lockd.core.scripts.keyspace import COMMANDS
@@ -20,13 +18,12 @@ from lockd.core.scripts.recognition import MOST_CONDITIONS, recognise
 from lockd.core.scripts.tokens import MOST_BYTES, MOST_TOKENS
 from lockd.core.scripts.values import Function
 
-DOCS = Path(__file__).parent
-PAGE = DOCS / "scripts.md"
+PAGE = REFERENCE / "scripts.md"
 LIBRARIES = DOCS / "libraries"
 
 HEAD = """# Scripts that are recognised
 
-Made from the code by `make scripts-docs`; a test checks that it is current. Don't edit it.
+Made from the code by `make docs-pages`; a test checks that it is current. Don't edit it.
 
 Lock code sends Lua scripts to Redis: compare the value, then delete. lockd reads a script, and never runs
 it: what would it do with its key, and answer, if the key is {states}? When that is one of these
@@ -79,7 +76,7 @@ def page() -> str:
 
 def operations() -> str:
     rows = [[f"**{kind.value}**", kind.meaning] for kind in Kind]
-    return _table(["operation", "what it does"], rows)
+    return table(["operation", "what it does"], rows)
 
 
 def rules() -> str:
@@ -98,7 +95,7 @@ def rules() -> str:
 
 def libraries() -> str:
     rows = [row for name, script in library_scripts().items() for row in _rows(name, script)]
-    return _table(["library", "script", "taken for", "replies"], rows)
+    return table(["library", "script", "taken for", "replies"], rows)
 
 
 def library_scripts() -> dict[str, bytes]:
@@ -120,15 +117,3 @@ def _rows(name: str, script: bytes) -> Iterator[list[str]]:
 
 def _listed(texts: Iterable[str]) -> str:
     return ", ".join(texts)
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    return _line(head) + "|---" * len(head) + "|\n" + "".join(map(_line, rows))
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())

@@ -7,7 +7,6 @@ import grp
 import os
 import pwd
 import shlex
-import shutil
 import stat
 import tempfile
 from pathlib import Path
@@ -152,17 +151,20 @@ class Change:
                     path.unlink()
 
     def _replace(self, path: Path, content: bytes, wanted: dict[str, Any]) -> None:
-        """Under another name until it is whole, good and nobody else's."""
-        elsewhere = self._module.check_mode
-        handle, name = tempfile.mkstemp(dir=None if elsewhere else path.parent, prefix=f".{path.name}.")
+        """Under another name until it is whole, good, nobody else's, and on the disk: a host that loses power
+        now has the one before or this one."""
+        if self._module.check_mode:
+            return  # nor is it validated: what that needs may be made by the same run
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
+                file.flush()
+                os.fsync(handle)
             self._validate(path, name, wanted["validate"])
-            if not elsewhere:
-                os.chown(name, *_ids(wanted))
-                os.chmod(name, int(wanted["mode"], 8))
-                os.replace(name, path)
+            os.chown(name, *_ids(wanted))
+            os.chmod(name, int(wanted["mode"], 8))
+            os.replace(name, path)
         finally:
             Path(name).unlink(missing_ok=True)
 
@@ -170,8 +172,6 @@ class Change:
         if not command:
             return
         words = [name if word == "%s" else word for word in shlex.split(command)]
-        if self._module.check_mode and shutil.which(words[0]) is None:
-            return  # not installed yet
         status, output, errors = self._module.run_command(words)
         if status:
             raise Refused(f"{path} is left as it was, the new one is refused: {(errors or output).strip()}")

@@ -100,8 +100,7 @@ def packages_of(role: str) -> set[str]:
     names: set[str] = set()
     for path in (ANSIBLE / "roles" / role / "tasks").glob("*.yml"):
         for task in every_task(yaml.safe_load(path.read_text()) or []):
-            wanted = task.get("ansible.builtin.apt", {}).get("name", [])
-            for name in [wanted] if isinstance(wanted, str) else wanted:
+            for name in task.get("vars", {}).get("lockd_packages_names", []):
                 names.add(re.sub(r"\{\{ (\w+) \}\}", lambda found: defaults[found[1]], name))
     return names
 

@@ -61,6 +61,11 @@ def test_a_host_gets_its_agent_from_the_archive(cluster: Cluster, controller: Pa
 
 def test_it_names_what_hosts_take_from_the_distribution(unpacked: Path, on: Any) -> None:
     named = json.loads((unpacked / "packages.json").read_text())
-    for group, host in (("lock_masters", "m1"), ("lock_apps", "a1"), ("lock_monitoring", "mon1")):
+    for group, host, one in (
+        ("lock_masters", "m1", "redis-server"),
+        ("lock_apps", "a1", "chrony"),
+        ("lock_monitoring", "mon1", "prometheus"),
+    ):
+        assert one in named[group]
         for package in named[group]:
             assert on(host).package(package).is_installed

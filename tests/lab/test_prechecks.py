@@ -187,9 +187,10 @@ def as_the_readme_says(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.thorough
 def test_passwords_come_from_a_secrets_manager_as_the_readme_says(cluster: Cluster, tmp_path: Path) -> None:
+    play(cluster.lab, "site.yml").must_work()
     manager, secrets = tmp_path / "manager", tmp_path / "secrets"
     shutil.copytree(cluster.lab.folder / "secrets", manager)
-    secrets.mkdir()
+    secrets.mkdir(mode=0o700)
     shutil.copytree(manager / "tls", secrets / "tls")
     for name in ("ca.password", "grafana.password"):
         shutil.copy(manager / name, secrets / name)

@@ -25,7 +25,7 @@ def page() -> str:
     return HEAD + "".join(
         section
         for name, command in roots
-        for section in sections(command, click.Context(command, info_name=name))
+        for section in sections(command, click.Context(command, info_name=name, **command.context_settings))
     )
 
 

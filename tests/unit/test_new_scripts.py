@@ -38,6 +38,7 @@ from tests.harness.lock_scripts import RELEASES
 from tests.harness.real_fleet import a_fleet
 from tests.harness.sessions import AroundSessions, Incidents, Transport
 
+A_READING_NS = BITE_NS // 4
 COUNTS = b"return redis.call('incr', KEYS[1]) -- %d"
 RELEASE = RELEASES["redis.io"].encode()
 TAKE = b"return redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 5000)"
@@ -72,7 +73,7 @@ class ACache:
         self.told = list[Recognised | NotRecognised | Refusal]()
 
     def _was_read(self, _event: str, **fields: Any) -> None:
-        self.clock.now_ns += BITE_NS // 4
+        self.clock.now_ns += A_READING_NS
         self.read.append(fields["uid"])
 
     def asks(self, number: int, uid: int = 1000) -> None:
@@ -96,17 +97,23 @@ async def test_however_many_come_together_one_is_read_in_a_turn_and_others_have_
         cache.asks(number, uid=1000 + number // 8)
     assert cache.read == [], "not before others had a turn"
     turns, before = list[int](), 0
+    ended_ns = [boottime_ns()]
 
     def turn() -> None:
         nonlocal before
         turns.append(len(cache.read) - before)
         before = len(cache.read)
+        ended_ns.append(boottime_ns())
 
     await until(lambda: len(cache.told) == 40, turn)
     assert len(cache.read) == 40
     at = [number for number, read in enumerate(turns) if read]
     assert max(turns) == 1
-    assert all(after - first > 1 for first, after in pairwise(at))
+    # Or one turn took as long as the rest.
+    rest_ns = 3 * A_READING_NS
+    assert all(
+        after - first > 1 or ended_ns[after + 1] - ended_ns[first] >= rest_ns for first, after in pairwise(at)
+    )
 
 
 async def test_who_brings_many_waits_behind_himself_and_not_before_others(cache: ACache) -> None:

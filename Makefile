@@ -41,7 +41,7 @@ APT_TOOLS += $(PYTHON_H)
 APT_TOOLS += $(if $(shell command -v go),/usr/share/gocode/src/github.com/gomodule/redigo:golang-github-gomodule-redigo-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test test-ci test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview bench fuzz sim mutations kills chaos model chain lock docs docs-pages alerts-docs prometheus lab lab-down test-lab lint-ansible collection air-gap deb clean tools lab-tools node dropin dropin-libraries
+.PHONY: help dev venv test test-ci test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview pictures bench fuzz sim mutations kills chaos model chain lock rules rules-cost docs docs-pages alerts-docs prometheus lab lab-down test-lab lint-ansible collection air-gap deb clean tools lab-tools node dropin dropin-libraries
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -104,12 +104,15 @@ test-compiled: compiled ## tests/unit, and tests/redis where it is of the agent,
 	@[ ! -e $(COMPILED) ] || { cd $(COMPILED)/tree && LOCKD_COMPILED=1 PYTHONPATH=$(CURDIR)/$(COMPILED)/tree \
 	  $(CURDIR)/$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(or $(ARGS),$(WITH_COMPILED)); }
 
-dashboards: $(TEST_STAMP) ## dashboards/*.json, from their builder
-	$(BIN)/python -m dashboards
+dashboards: $(TEST_STAMP) ## dashboards/*.json, from their builder (ARGS='--selector … --cluster-label … --out FOLDER')
+	$(BIN)/python -m dashboards $(ARGS)
 
 preview: tools prometheus $(TEST_STAMP) ## Pictures of the dashboards by Grafana's own components, under faults (Node.js; ARGS='--state well')
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/preview/requirements.txt
 	$(BIN)/python -m tests.preview $(ARGS)
+
+pictures: tools $(TEST_STAMP) ## Pictures of make dev, lockctl top, lockctl doctor and the status page, into docs/pictures (redis-server, chromium)
+	$(BIN)/python -m tests.pictures $(ARGS)
 
 # The agent as hosts have it: compiled, where it can be.
 bench: $(BENCH_STAMP) compiled ## lockd beside redlock-py, pottery, redis-py's Lock, etcd and ZooKeeper (ARGS='--quick'; kept in .bench/)
@@ -151,6 +154,12 @@ docs: $(DOCS_STAMP) ## The site of docs/, build/site; a link that leads nowhere 
 
 docs-pages: $(TEST_STAMP) ## What of docs/ is made from the code: commands, errors, configuration, lockctl, alerts, variables, scripts
 	$(BIN)/python -m docs.made
+
+rules-cost: prometheus $(TEST_STAMP) ## What the rules cost a Prometheus with many agents (ARGS='--hosts 50 --hosts 500 --against COMMIT')
+	@$(BIN)/python -m tests.alerts.cost $(ARGS)
+
+rules: $(TEST_STAMP) ## The Prometheus rules, from alerts/templates (ARGS='--selector … --format kubernetes --out FOLDER')
+	$(BIN)/python -m alerts.build $(ARGS)
 
 alerts-docs: $(TEST_STAMP) ## alerts/METRICS.md, from the code
 	$(BIN)/python -m alerts.metrics_page > alerts/METRICS.md.new && mv alerts/METRICS.md.new alerts/METRICS.md

@@ -1,4 +1,5 @@
-"""pyproject.toml says all of an ordinary build. With LOCKD_COMPILED=1 it is a wheel of the same sources in
+"""pyproject.toml says all of an ordinary build but one thing: runbooks are written in alerts/, and brought
+into the package for `lockctl runbook`. With LOCKD_COMPILED=1 it is a wheel of the same sources in
 which what each lock passes through is compiled, too (mypyc). That takes a C compiler, Python's headers and
 mypy, and is for this Python and machine alone."""
 
@@ -6,6 +7,7 @@ import os
 from glob import glob
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
 
 HOT = (
     "lockd/clock.py",
@@ -33,6 +35,24 @@ HOT = (
 # Enumerations and tables that are made in ways that mypyc doesn't know; no lock passes through scripts.
 BUT = ("lockd/core/errors.py", *glob("lockd/core/scripts/*.py"))
 
+RUNBOOKS = sorted(glob("alerts/runbooks/*.md"))
+
+
+class WithRunbooks(build_py):
+    """In the repository, and in an editable install of it, the command finds them where they are."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            folder = os.path.join(self.build_lib, "lockd", "lockctl", "runbooks")
+            self.mkpath(folder)
+            for path in RUNBOOKS:
+                self.copy_file(path, folder)
+
+    def get_source_files(self) -> list[str]:
+        """What an archive of the sources has, too."""
+        return [*super().get_source_files(), *RUNBOOKS]
+
 
 def hot() -> list[str]:
     """What is compiled."""
@@ -49,4 +69,7 @@ def compiled() -> list[Extension]:
 
 
 if __name__ == "__main__":
-    setup(ext_modules=compiled() if os.environ.get("LOCKD_COMPILED") == "1" else [])
+    setup(
+        ext_modules=compiled() if os.environ.get("LOCKD_COMPILED") == "1" else [],
+        cmdclass={"build_py": WithRunbooks},
+    )

@@ -6,22 +6,24 @@ labels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from lockd.build import BUILDS
 from lockd.config.current import Current
 from lockd.config.model import Config
 from lockd.core.locks import Locks
-from lockd.core.membership import Identity, MasterFacts
+from lockd.core.membership import Identity, MasterFacts, State
 from lockd.core.values import Chance, RedlockParameters
 from lockd.guard.metrics import GuardReading, metrics_text
 from lockd.guard.records import GuardState
 from lockd.masters.fleet import Fleet
 from lockd.metrics.collector import Metrics
+from lockd.server.quotas import Quotas
 
 HEAD = """# Metrics
 
@@ -32,20 +34,48 @@ both the target label `cluster`, and the latter the target label `master` with t
 lockd's configuration: rules and dashboards join by these.
 Scrape Alertmanager as `job="alertmanager"`, so that somebody learns when it can't deliver.
 
-Every series is there from the start, at 0, unless its meaning says when it is absent. No resource is ever a
-label: its class is (`other` when none matches, `canary` for the agent's own lock). A scraper that asks for
-OpenMetrics gets an exemplar with the fence of a lease on the buckets of waits and holds. Which resource that
-is, `lockctl locks --local` says, and the log at `log_level: debug`.
+Every series is there from the start, at 0, unless its meaning says when it is absent: `increase()` and
+`rate()` do not see a step from nothing to 1, so alerts and graphs would miss the first event. An agent with
+five masters and ten classes has just under 1,000 series, whatever happens to it.
+
+No resource is ever a label: its class is (`other` when none matches). The agent's own lock has the class
+`canary`, which shows only its grants and refusals, since availability is made of those; `lockd_canary_…`
+tell the rest. A scraper that asks for OpenMetrics gets an exemplar with the fence of a lease on the buckets
+of waits and holds. Which resource that is, `lockctl locks --local` says, and the log at `log_level: debug`.
 """
-FREE = {"class", "master", "version", "fingerprint", "cluster", "address", "limit", "masters", "page_on_loss"}
-"""Labels whose values depend on the configuration: they are not listed."""
+FREE = {
+    "address": "host and port of a master, as configured",
+    "class": "the name of a class in the configuration, `other`, or `canary`",
+    "fingerprint": "12 hex digits",
+    "master": "the name of a master in the configuration",
+    "masters": "a number, from 0 to that of all masters",
+    "name": "the name of the cluster in the configuration",
+    "setting": "a setting that takes a restart, by its path, as `timeouts.dead_ms`",
+    "version": "the version of the agent, or of a master's server",
+}
+"""Labels whose values depend on the configuration, or on what is now, and what these are."""
+CLOSED: Mapping[str, tuple[str, ...]] = {
+    "build": BUILDS,
+    "page_on_loss": ("true", "false"),
+    "state": tuple(State),
+}
+"""All values of labels of which only one is exposed at a time."""
+LABELS = """
+A list after a label is closed: it has no other values. A label without a list is free:
+
+| label | values |
+|---|---|
+"""
 CERTIFICATE = Path(__file__).parents[1] / "ansible/roles/node_exporter/tasks/textfiles.yml"
 
 
-def agent_families() -> list[Any]:
+EXAMPLE = Config.model_validate(
+    {"cluster": "example", "masters": [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in range(1, 6)]}
+)
+
+
+def agent_families(config: Config = EXAMPLE) -> list[Any]:
     """All families of an agent that has heard of its masters, in the order in which it exposes them."""
-    masters = [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in range(1, 6)]
-    config = Config.model_validate({"cluster": "example", "masters": masters})
     metrics = Metrics(Current(config))
     fleet = Fleet(
         config,
@@ -56,10 +86,11 @@ def agent_families() -> list[Any]:
         lambda *_: None,
         b"",
     )
-    identity = Identity(config.cluster, "m1", config.max_ttl_ms)
+    identity = Identity(config.cluster, config.masters[0].name, config.max_ttl_ms)
     fleet.links[0].facts = MasterFacts("", "7.0.15", "master", 0, identity, {})
     parameters = RedlockParameters(len(config.masters))
     metrics.attach(fleet, Locks(parameters, fleet, metrics.leases, Chance(lambda: b"")), lambda: 0)
+    metrics.agent.limits_in_use = Quotas(Current(config)).in_use
     return list(metrics.collect())
 
 
@@ -84,18 +115,29 @@ def labels_of(family: Any) -> list[str]:
     return list(dict.fromkeys([*getattr(family, "_labelnames", ()), *seen]))
 
 
-def page() -> str:
+def closed_values(family: Any, label: str) -> tuple[str, ...]:
+    """All values that a label can have in this family, in the order of the code; none if it is free."""
+    if label in FREE:
+        return ()
+    seen = dict.fromkeys(sample.labels[label] for sample in family.samples if label in sample.labels)
+    return CLOSED.get(label, tuple(seen))
+
+
+def page(config: Config = EXAMPLE) -> str:
+    """The same for every configuration."""
+    of_agent = agent_families(config)
     return "\n".join(
         [
-            HEAD,
+            HEAD + LABELS + "\n".join(f"| `{label}` | {values} |" for label, values in FREE.items()),
+            "",
             "## The agent",
-            *table(agent_families()),
+            *table(of_agent),
             "",
             "`process_*` and `python_*`, as of every Python process: CPU, memory, open files, start time.",
             "",
             "Buckets of histograms, upper bounds in seconds:",
             "",
-            *bounds(agent_families()),
+            *bounds(of_agent),
             "",
             "## The guard of a master (node_exporter's textfile collector)",
             *table(guard_families()),
@@ -118,18 +160,30 @@ def bounds(families: Iterable[Any]) -> Iterator[str]:
     """Of all histograms; those with the same ones together."""
     of_names: dict[tuple[str, ...], list[str]] = {}
     for family in families:
-        if found := tuple(dict.fromkeys(s.labels["le"] for s in family.samples if "le" in s.labels)):
-            of_names.setdefault(found, []).append(full_name(family))
-    for (*shown, _), names in of_names.items():
+        for name, found in _bounds_of(family).items():
+            of_names.setdefault(found, []).append(name)
+    for shown, names in of_names.items():
         text = ", ".join(f"{float(bound):g}" for bound in shown)
         yield from (f"- `{name}`: {text}" for name in names)
 
 
+def _bounds_of(family: Any) -> dict[str, tuple[str, ...]]:
+    """By the name of the family, or of those of its series that have their own; without the last, +Inf, which
+    all have."""
+    found: dict[str, dict[str, None]] = {}
+    for sample in family.samples:
+        if sample.labels.get("le", "+Inf") != "+Inf":
+            of = {label: word for label, word in sample.labels.items() if label not in {*FREE, "le"}}
+            words = ",".join(f'{label}="{word}"' for label, word in of.items())
+            found.setdefault(words, {})[sample.labels["le"]] = None
+    if len(found) == 1:
+        return {full_name(family): tuple(bounds) for bounds in found.values()}
+    return {f"{full_name(family)}{{{words}}}": tuple(bounds) for words, bounds in found.items()}
+
+
 def _with_values(family: Any, label: str) -> str:
-    if label in FREE:
-        return f"`{label}`"
-    values = dict.fromkeys(sample.labels[label] for sample in family.samples if label in sample.labels)
-    return f"`{label}`: " + ", ".join(values)
+    values = closed_values(family, label)
+    return f"`{label}`: {', '.join(values)}" if values else f"`{label}`"
 
 
 if __name__ == "__main__":

@@ -1,207 +1,331 @@
-"""Agents: which host has the trouble, and is it the agent's own?"""
+"""Agents: which hosts have problems, and is it the agent or the masters?"""
 
 from __future__ import annotations
 
+from typing import Any
+
 from dashboards import panels as p
 from dashboards.board import dashboard, link_to
-from dashboards.graph import BARS, Axis, lines
+from dashboards.graph import BARS, STACKED, Axis, lines
 from dashboards.panels import GREEN, ORANGE, RED, YELLOW, ask
-from dashboards.queries import AGENTS_SILENT, CANARY_P99, LOCKS, agent, grown, grown_in_range, per_second
+from dashboards.queries import (
+    AGENTS_SILENT,
+    CANARY_P99,
+    FEW,
+    LOCKS_BY_HOST,
+    LOOP_LAG,
+    NO_ANSWER,
+    NO_QUORUM,
+    REFUSED,
+    STOPPING,
+    agent,
+    buckets,
+    events,
+    grown_in_range,
+    of_the_worst_now,
+    per_second,
+    started,
+    starts_in_range,
+    worst,
+)
 from dashboards.shared import LOCKS_WORDS
 from dashboards.table import Column, table
 
-LOCKS_BY_HOST = f"min by (instance) ({LOCKS})"
-LAG = f"max by (instance) ({agent('lockd_event_loop_lag_max_seconds')})"
 CANARY_AGE = f"time() - max by (instance) ({agent('lockd_canary_last_success_timestamp_seconds')})"
-CONNECTIONS_ALLOWED = agent("lockd_limit", 'limit="connections"')
-FAILED_CANARIES = grown("lockd_canary_seconds_count", 'outcome!="granted"')
+CONNECTIONS_ALLOWED = agent("lockd_limit_max", 'limit="connections"')
+LIMIT_USED = f"max by (instance, limit) ({agent('lockd_limit_used')} / ({agent('lockd_limit_max')} > 0))"
+PROCESSOR_USED = f"sum by (instance) ({per_second('process_cpu_seconds_total')})"
+MEMORY_USED = f"max by (instance) ({agent('process_resident_memory_bytes')})"
+FAILED_CANARIES = events("lockd_canary_seconds_count", 'outcome!="granted"')
 
+
+def _hosts(compared: str) -> str:
+    """On how many hosts locks stand so."""
+    return f"count({LOCKS_BY_HOST} {compared}) or vector(0)"
+
+
+CAN_LOCK = lines(
+    "Hosts by availability of locks",
+    "Hosts by how many masters may still fail before their apps get no locks, or by why they get none."
+    " If most hosts are red, look at the masters; if a few are, at the network path of these hosts."
+    " refused by the masters: enough masters have a vote, but the agent's own lock fails.",
+    [
+        ask(_hosts(">= 2"), "ok"),
+        ask(_hosts("== 1"), "1 more may fail"),
+        ask(_hosts("== 0"), "no margin"),
+        ask(_hosts(f"== {STOPPING}"), "stopping"),
+        ask(_hosts(f"== {NO_ANSWER}"), "no answer"),
+        ask(_hosts(f"== {REFUSED}"), "refused by the masters"),
+        ask(_hosts(f"== {NO_QUORUM}"), "no quorum"),
+    ],
+    axis=Axis("none", decimals=0),
+    drawn=STACKED,
+    colors={
+        "ok": GREEN, "1 more may fail": YELLOW, "no margin": ORANGE, "stopping": p.BLUE,
+        "no answer": "dark-red", "refused by the masters": "super-light-red", "no quorum": RED,
+    },
+)  # fmt: skip
 STATES = p.timeline(
-    "Can apps of each host have locks?",
-    "How many more masters than a quorum vote for its agent, or why it grants nothing. All hosts red: the"
-    " masters. One host red: its own path. Refused by the masters: enough have a vote, but the agent's own"
-    " lock fails.",
-    [ask(LOCKS_BY_HOST, "{{instance}}")],
+    f"Availability of locks, {FEW} worst hosts",
+    "How many masters may still fail before apps on the host get no locks, or why they get none. Shows"
+    " the hosts that were worst in the selected time range.",
+    [ask(f"-({worst(f'-{LOCKS_BY_HOST}')})", "{{instance}}")],
     mappings=LOCKS_WORDS,
 )
+
+
+def of_worst(name: str, expr: str, **shown: Any) -> Column:
+    return Column(name, of_the_worst_now(expr), **shown)
+
+
 SUMMARY = table(
-    "Agents",
-    "One row for each host. Differing configurations mean that hosts disagree about the masters or the"
-    " classes.",
+    f"{FEW} worst hosts now",
+    "Hosts whose apps get no locks come first, then those with the highest event-loop lag. The name"
+    " links to the host.",
     Column(
         "instance", link=("Only this host", link_to("lockd-agents", "instance", "${__data.fields.instance}"))
     ),
     [
-        Column(
-            "answers",
+        of_worst(
+            "up",
             f"max by (instance) ({agent('up')})",
             mappings=p.words((1, "yes", GREEN), (0, "NO", RED)),
         ),
-        Column("locks", LOCKS_BY_HOST, mappings=LOCKS_WORDS),
-        Column("held", f"sum by (instance) ({agent('lockd_leases')})"),
-        Column("waiting", f"sum by (instance) ({agent('lockd_waiters')})"),
-        Column("connections", f"sum by (instance) ({agent('lockd_connections')})"),
-        Column(
+        of_worst("locks", LOCKS_BY_HOST, mappings=LOCKS_WORDS),
+        of_worst("held", f"sum by (instance) ({agent('lockd_leases')})"),
+        of_worst("waiting", f"sum by (instance) ({agent('lockd_waiters')})"),
+        of_worst("connections", f"sum by (instance) ({agent('lockd_connections')})"),
+        of_worst(
             "loop lag",
-            LAG,
+            LOOP_LAG,
             unit="s",
             thresholds=p.steps((None, "transparent"), (0.05, YELLOW), (0.25, ORANGE)),
         ),
-        Column(
-            "canary worked",
+        of_worst(
+            "last canary",
             CANARY_AGE,
             unit="s",
             decimals=0,
             thresholds=p.steps((None, "transparent"), (60, YELLOW), (180, RED)),
         ),
+        of_worst("CPU", PROCESSOR_USED, unit="percentunit"),
+        of_worst("memory", MEMORY_USED, unit="bytes"),
+        of_worst("up for", f"time() - max by (instance) ({agent('process_start_time_seconds')})", unit="s"),
         Column(
-            "processor", f"sum by (instance) ({per_second('process_cpu_seconds_total')})", unit="percentunit"
+            "version",
+            brings=of_the_worst_now(f"max by (instance, version) ({agent('lockd_build_info')})"),
         ),
-        Column("memory", f"max by (instance) ({agent('process_resident_memory_bytes')})", unit="bytes"),
-        Column("up for", f"time() - max by (instance) ({agent('process_start_time_seconds')})", unit="s"),
-        Column("version", brings=f"max by (instance, version) ({agent('lockd_build_info')})"),
-        Column("fingerprint", brings=f"max by (instance, fingerprint) ({agent('lockd_config_info')})"),
+        Column(
+            "fingerprint",
+            brings=of_the_worst_now(f"max by (instance, fingerprint) ({agent('lockd_config_info')})"),
+        ),
     ],
-    sort="answers",
+    sort="locks",
     falling=False,
+)
+VERSIONS = table(
+    "Hosts by agent version",
+    "If there is more than one for longer than a rollout takes, some hosts were left out.",
+    Column("version"),
+    [
+        Column("build"),
+        Column("hosts", f"count by (version, build) ({agent('lockd_build_info')})"),
+    ],
+    sort="hosts",
+)
+FINGERPRINTS = table(
+    "Hosts by configuration",
+    "If there is more than one for longer than a rollout takes, hosts disagree about the masters, the"
+    " quorum or the classes. `lockctl doctor` shows the fingerprint of its host.",
+    Column("fingerprint"),
+    [Column("hosts", f"count by (fingerprint) ({agent('lockd_config_info')})")],
+    sort="hosts",
 )
 CONFIGURATIONS = p.stat(
     "Different configurations",
-    "More than one for longer than a rollout takes: hosts disagree about the masters, the quorum or the"
-    " classes.",
+    "If there is more than one for longer than a rollout takes, hosts disagree about the masters, the"
+    " quorum or the classes.",
     [ask(f"count(count by (fingerprint) ({agent('lockd_config_info')}))", now=True)],
     unit="none",
     thresholds=p.steps((None, GREEN), (2, ORANGE)),
 )
+DIFFERENT_VERSIONS = p.stat(
+    "Different agent versions",
+    "If there is more than one for longer than a rollout takes, some hosts were left out.",
+    [ask(f"count(count by (version) ({agent('lockd_build_info')}))", now=True)],
+    unit="none",
+    thresholds=p.steps((None, GREEN), (2, YELLOW)),
+)
+WITHOUT_LOCKS = p.stat(
+    "Hosts without locks",
+    "Hosts whose agent is up, but whose apps can't get locks now.",
+    [ask(f"count({LOCKS_BY_HOST} < 0 != {NO_ANSWER}) or vector(0)", now=True)],
+    unit="none",
+    thresholds=p.steps((None, GREEN), (1, RED)),
+)
 DOWN = p.stat(
-    "Agents that don't answer",
-    "Prometheus can't read them: apps there get no locks.",
+    "Agents down",
+    "Agents that Prometheus can't scrape. Apps on these hosts get no locks.",
     [ask(AGENTS_SILENT, now=True)],
     unit="none",
     thresholds=p.steps((None, GREEN), (1, RED)),
 )
 DRAINING = p.stat(
-    "Agents that are stopping",
-    "They grant nothing more; holders have a moment to give back.",
-    [ask(f"sum({agent('lockd_draining')})", now=True)],
+    "Agents stopping",
+    "Agents that grant no new leases because they are stopping, and the longest time that one has been."
+    " Holders get a short time to release.",
+    [
+        ask(f"sum({agent('lockd_draining')})", "agents", now=True),
+        ask(f"max({agent('lockd_draining_seconds')})", "longest", now=True),
+    ],
     unit="none",
     thresholds=p.steps((None, GREEN), (1, YELLOW)),
+    overrides=[p.of_series("longest", [{"id": "unit", "value": "s"}])],
 )
 ERRORS = p.stat(
-    "Failures of agents themselves",
-    "In the time that is shown. Each is a mistake in lockd: the agent's log says which.",
+    "Internal agent errors",
+    "Errors in lockd in the selected time range. The agent's log has the details.",
     [ask(f"round(sum({grown_in_range('lockd_internal_errors_total')}))", now=True)],
     unit="none",
     decimals=0,
     thresholds=p.steps((None, GREEN), (1, RED)),
 )
+HEAT = p.heatmap(
+    "Canary duration, all hosts",
+    "How long the agents' own locks took, including the release, when they worked.",
+    buckets("lockd_canary_seconds", 'outcome="granted"'),
+    silence="no working canary",
+)
 CANARY = lines(
-    "Canary, p99",
-    "How long each agent's own lock takes, with its release, when it works.",
-    [ask(CANARY_P99, "{{instance}}")],
+    f"Canary duration p99, {FEW} slowest hosts",
+    "How long the agent's own lock takes, including the release, when it works.",
+    [ask(worst(CANARY_P99), "{{instance}}")],
     axis=Axis("s"),
 )
 CANARY_FAILED = lines(
-    "Canary, failed",
-    "unavailable: no quorum. unreleased: it could not give its lock back.",
-    [
-        ask(
-            f"sum by (instance, outcome) ({FAILED_CANARIES}) > 0",
-            "{{instance}} {{outcome}}",
-        )
-    ],
+    "Canary failures by outcome",
+    "unavailable: no quorum. unreleased: the lock was granted but could not be released.",
+    [ask(f"sum by (outcome) ({FAILED_CANARIES}) > 0", "{{outcome}}")],
     axis=Axis("none", seen=1),
     drawn=BARS,
-    silence="it has not failed",
+    silence="no failures",
+    colors={"unavailable": RED, "unreleased": ORANGE, "contended": p.BLUE, "rejected": "dark-red"},
 )
 LOOP = lines(
-    "Event-loop lag, most in 30 s",
-    "How late the agent did what was due. Everything waits for this one loop: above 250 ms votes come too"
-    " late.",
-    [ask(LAG, "{{instance}}")],
+    f"Event-loop lag, {FEW} worst hosts",
+    "The maximum over the last 30 to 60 seconds. The agent does all its work in one event loop; above"
+    " 250 ms votes come too late.",
+    [ask(worst(LOOP_LAG), "{{instance}}")],
     axis=Axis("s", seen=0.3),
     thresholds=p.steps((None, "transparent"), (0.25, ORANGE)),
 )
 PROCESSOR = lines(
-    "Processor",
-    "100 % is one core, and the most that an agent can use.",
-    [ask(f"sum by (instance) ({per_second('process_cpu_seconds_total')})", "{{instance}}")],
+    f"CPU used, {FEW} busiest hosts",
+    "100 % is one core, the most that an agent can use.",
+    [ask(worst(PROCESSOR_USED), "{{instance}}")],
     axis=Axis("percentunit", seen=1),
     thresholds=p.steps((None, "transparent"), (0.9, ORANGE)),
 )
 MEMORY = lines(
-    "Memory",
-    "Resident. It follows leases, waiters and connections, and comes down after them.",
-    [ask(f"max by (instance) ({agent('process_resident_memory_bytes')})", "{{instance}}")],
+    f"Memory used, {FEW} largest agents",
+    "Resident memory. It grows and shrinks with leases, waiting LOCKs and connections.",
+    [ask(worst(MEMORY_USED), "{{instance}}")],
     axis=Axis("bytes"),
 )
 GRANTS = lines(
-    "Grants",
-    "Leases granted per second, by host.",
-    [ask(f"sum by (instance) ({per_second('lockd_grants_total')})", "{{instance}}")],
+    f"Grants per second, {FEW} busiest hosts",
+    "Leases granted to the apps of a host, over all classes.",
+    [ask(worst(f"sum by (instance) ({per_second('lockd_grants_total')})"), "{{instance}}")],
     axis=Axis("reqps"),
 )
 CONNECTIONS = lines(
-    "Connections of apps",
-    "The dashed line is the limit. New connections are refused above it.",
+    f"App connections, {FEW} busiest hosts",
+    "The dashed line is the lowest limit of any host. An agent refuses new connections above its limit.",
     [
-        ask(f"sum by (instance) ({agent('lockd_connections')})", "{{instance}}"),
+        ask(worst(f"sum by (instance) ({agent('lockd_connections')})"), "{{instance}}"),
         ask(f"min({CONNECTIONS_ALLOWED})", "limit"),
     ],
     axis=Axis("none", log=True),
     dashed=("limit",),
 )
+LIMITS_USED = lines(
+    f"Limits used, {FEW} highest",
+    "The share in use of each limit that all apps of a host have in common. At 100 % requests are refused.",
+    [ask(worst(LIMIT_USED, "instance, limit"), "{{instance}} {{limit}}")],
+    axis=Axis("percentunit", seen=1),
+    thresholds=p.steps((None, "transparent"), (0.8, ORANGE)),
+)
 LIMITS = lines(
-    "Refused by a limit",
-    "Which limit of the configuration apps ran into. Raise it, or find who asks for so much: the agent's log"
-    " has the pid.",
-    [
-        ask(
-            f"sum by (instance, limit) ({per_second('lockd_limit_refusals_total')}) > 0",
-            "{{instance}} {{limit}}",
-        )
-    ],
-    silence="no limit was reached",
+    "Requests refused by limits per second",
+    "By limit, on all hosts. Raise the limit in the configuration, or find the app that asks for so"
+    " much: the agent's log has its pid.",
+    [ask(f"sum by (limit) ({per_second('lockd_limit_refusals_total')}) > 0", "{{limit}}")],
+    silence="no requests refused",
     axis=Axis("ops"),
 )
 HELD = lines(
-    "Held and waiting",
-    "By host. Waiters without leases wait for what other hosts hold.",
+    "Held leases and waiting LOCKs",
+    "On all hosts. If many wait and few are held, many apps want the same few resources; see Classes.",
     [
-        ask(f"sum by (instance) ({agent('lockd_leases')})", "{{instance}} held"),
-        ask(f"sum by (instance) ({agent('lockd_waiters')})", "{{instance}} waiting"),
+        ask(f"sum({agent('lockd_leases')})", "held"),
+        ask(f"sum({agent('lockd_waiters')})", "waiting"),
     ],
     axis=Axis("none", decimals=0),
+    colors={"held": p.BLUE, "waiting": YELLOW},
 )
 FENCES = lines(
-    "Second rounds for a fence",
-    "Masters proposed different fences, so one more round trip was needed. Many of them: clocks of hosts"
-    " differ.",
-    [ask(f"sum by (instance) ({per_second('lockd_fence_rounds_total')})", "{{instance}}")],
+    "Second rounds for a fence per second",
+    "On all hosts. The masters proposed different fences, which took another round trip. Many of these"
+    " mean that the hosts' clocks differ.",
+    [ask(f"sum({per_second('lockd_fence_rounds_total')})", "second rounds")],
     axis=Axis("ops"),
+    colors={"second rounds": p.BLUE},
+)
+STARTS = lines(
+    f"Agent starts, {FEW} hosts with most",
+    "When the agent of a host was started. More than two in 20 minutes are an alert: it ends and systemd"
+    " starts it at once, so that it is up nearly every time Prometheus looks.",
+    [ask(f"{started()} and on (instance) topk({FEW}, {starts_in_range()})", "{{instance}}")],
+    axis=Axis("none", seen=1),
+    drawn=BARS,
+    silence="none started",
 )
 BAD_INPUT = lines(
-    "Bad input and force",
-    "Requests that were not RESP, and releases forced by an operator.",
+    "Protocol errors and forced releases",
+    "On all hosts. Protocol errors: a program sent something else than RESP to the agent's socket."
+    " Forced releases: by an operator.",
     [
-        ask(f"sum by (instance) ({grown('lockd_protocol_errors_total')})", "{{instance}} not RESP"),
-        ask(f"sum by (instance) ({grown('lockd_forced_releases_total')})", "{{instance}} forced"),
+        ask(f"sum({events('lockd_protocol_errors_total')})", "protocol errors"),
+        ask(f"sum({events('lockd_forced_releases_total')})", "forced"),
     ],
     axis=Axis("none", seen=1),
     drawn=BARS,
+    colors={"protocol errors": YELLOW, "forced": p.PURPLE},
 )
 
 BOARD = dashboard(
     "lockd-agents",
     "lockd / Agents",
-    "Which host has the trouble, and is it the agent's own?",
+    "Which hosts have problems, and is it the agent or the masters?",
     [
-        (4, [(6, DOWN), (6, CONFIGURATIONS), (6, DRAINING), (6, ERRORS)]),
-        (6, [(24, STATES)]),
-        (7, [(24, SUMMARY)]),
-        (7, [(8, CANARY), (8, CANARY_FAILED), (8, LOOP)]),
-        (7, [(8, PROCESSOR), (8, MEMORY), (8, GRANTS)]),
-        (7, [(8, HELD), (8, CONNECTIONS), (8, LIMITS)]),
-        (7, [(12, FENCES), (12, BAD_INPUT)]),
+        (
+            4,
+            [
+                (4, WITHOUT_LOCKS),
+                (4, DOWN),
+                (4, DRAINING),
+                (4, ERRORS),
+                (4, DIFFERENT_VERSIONS),
+                (4, CONFIGURATIONS),
+            ],
+        ),
+        (9, [(12, CAN_LOCK), (12, STATES)]),
+        (13, [(24, SUMMARY)]),
+        (6, [(12, VERSIONS), (12, FINGERPRINTS)]),
+        (8, [(8, HEAT), (8, CANARY), (8, CANARY_FAILED)]),
+        (8, [(8, LOOP), (8, PROCESSOR), (8, MEMORY)]),
+        (8, [(8, GRANTS), (8, HELD), (8, CONNECTIONS)]),
+        (8, [(12, LIMITS_USED), (12, LIMITS)]),
+        (7, [(8, STARTS), (8, FENCES), (8, BAD_INPUT)]),
     ],
 )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from alerts.build import Site
 from dashboards.panels import DATASOURCE, ORANGE, PURPLE, RED, Panel
-from dashboards.queries import CLUSTER, LOST, MARGIN, grown
+from dashboards.queries import CLUSTER, LOST, NO_QUORUM_FOR, events
 
 WIDTH = 24
-RUNBOOKS = "https://docs.example.com/lockd/alerts/runbooks"
+RUNBOOKS = Site().runbook_url
 """Where runbooks can be read: the same place as in alerts/lockd.alerts.yml."""
 
 Row = tuple[int, Sequence[tuple[int, Panel]]]
@@ -93,9 +94,26 @@ VARIABLES: list[dict[str, Any]] = [
         "regex": "",
     },
     # `.*`: where there is one cluster only, targets need not carry the label.
-    variable("cluster", "Cluster", "label_values(lockd_masters, cluster)", everything=".*"),
+    variable(
+        "cluster",
+        "Cluster",
+        "label_values(lockd_masters, cluster)",
+        everything=".*",
+        hint="Choose one, if there are several: else masters of the same name are shown as one.",
+    ),
+    variable(
+        "site",
+        "Site",
+        f"label_values(lockd_masters{{{CLUSTER}}}, site)",
+        everything=".*",
+        hint="Where targets carry the label `site`: a data centre, a region.",
+    ),
     variable("job", "Job", f"label_values(lockd_masters{{{CLUSTER}}}, job)"),
-    variable("instance", "Instance", f'label_values(lockd_masters{{{CLUSTER}, job=~"$job"}}, instance)'),
+    variable(
+        "instance",
+        "Instance",
+        f'label_values(lockd_masters{{{CLUSTER}, site=~"$site", job=~"$job"}}, instance)',
+    ),
 ]
 
 MASTER_VARIABLE = variable(
@@ -137,10 +155,10 @@ LINKS = [
         "tags": [],
     }
     for uid, title, tooltip in (
-        ("lockd-overview", "Overview", "Is it well?"),
+        ("lockd-overview", "Overview", "Can apps get locks?"),
         ("lockd-classes", "Classes", "Who waits?"),
-        ("lockd-masters", "Masters", "Which one is ill?"),
-        ("lockd-agents", "Agents", "Which host?"),
+        ("lockd-masters", "Masters", "Which master has a problem?"),
+        ("lockd-agents", "Agents", "Which host has a problem?"),
     )
 ]
 
@@ -165,22 +183,22 @@ ANNOTATIONS = [
     _annotation(
         "Quarantines",
         PURPLE,
-        f"max by (cluster, master) (redis_lock_guard_quarantined{{{CLUSTER}}}) == 1",
+        f"max by (cluster, master) (lockd_guard_quarantined{{{CLUSTER}}}) == 1",
         "{{master}} is in quarantine",
-        "Its guard keeps it out until every lease that it may have voted for is over.",
+        "Its guard keeps it out until all leases that it may have voted for have ended.",
     ),
     _annotation(
         "Lost leases",
         RED,
-        f"sum by (cluster, class, reason) ({grown('lockd_losses_total', LOST)}) > 0",
+        f"sum by (cluster, class, reason) ({events('lockd_losses_total', LOST)}) > 0",
         "leases of {{class}} were lost",
         "{{reason}}",
     ),
     _annotation(
         "No quorum",
         ORANGE,
-        f"min by (cluster) ({MARGIN}) < 0",
+        NO_QUORUM_FOR,
         "no quorum",
-        "An agent has too few masters with a vote.",
+        "More than 5 % of agents have too few masters with a vote.",
     ),
 ]

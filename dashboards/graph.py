@@ -6,7 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.panels import GREEN, RED, Panel, Target, fixed, given, panel, steps
+from dashboards.panels import (
+    BY_NAME,
+    GREEN,
+    RED,
+    Panel,
+    Target,
+    coloured,
+    fixed,
+    given,
+    of_series,
+    panel,
+    steps,
+)
 
 
 @dataclass(frozen=True)
@@ -67,16 +79,21 @@ def lines(
     """
     defaults = {
         "unit": axis.unit,
-        "color": {"mode": "palette-classic"},
+        "color": {"mode": "palette-classic-by-name"},
         "custom": _custom(axis, drawn, "line+area" if thresholds else "off"),
         "thresholds": thresholds or steps((None, GREEN)),
         **given(noValue=silence),
         **axis.range,
     }
-    overrides = [_coloured(name, color) for name, color in (colors or {}).items()]
+    overrides = [*BY_NAME, *(coloured(f"^{name}$", color) for name, color in (colors or {}).items())]
     overrides += [_limit(name) for name in dashed]
     config = {"defaults": defaults, "overrides": overrides}
-    return panel("timeseries", title, description, targets, config, _OPTIONS)
+    graph = panel("timeseries", title, description, targets, config, _OPTIONS)
+    return graph | (_A_BAR_A_STEP if drawn is BARS else {})
+
+
+# Wide enough to be seen and counted; and never shorter than it takes from one scrape to the next.
+_A_BAR_A_STEP = {"maxDataPoints": 60, "interval": "1m"}
 
 
 def _custom(axis: Axis, drawn: Drawn, thresholds: str) -> dict[str, Any]:
@@ -99,16 +116,7 @@ _OPTIONS = {
 }
 
 
-def _coloured(name: str, color: str) -> dict[str, Any]:
-    return _of_series(name, [{"id": "color", "value": fixed(color)}])
-
-
 def _limit(name: str) -> dict[str, Any]:
     dash = {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 6]}}
     unfilled = {"id": "custom.fillOpacity", "value": 0}
-    return _of_series(name, [dash, unfilled, {"id": "color", "value": fixed(RED)}])
-
-
-def _of_series(name: str, properties: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What holds only for series whose legend begins so."""
-    return {"matcher": {"id": "byRegexp", "options": f"/^{name}/"}, "properties": properties}
+    return of_series(f"^{name}", [dash, unfilled, {"id": "color", "value": fixed(RED)}])

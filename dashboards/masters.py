@@ -1,14 +1,26 @@
-"""Masters: which one is ill, since when, and with what?"""
+"""Masters: which one has a problem, since when, and what is it?"""
 
 from __future__ import annotations
 
 from dashboards import panels as p
 from dashboards.board import MASTER_VARIABLE, dashboard, link_to
 from dashboards.graph import BARS, Axis, lines
-from dashboards.panels import GREEN, ORANGE, RED, ask
-from dashboards.queries import agent, at_master, grown, grown_at_master, master_state, per_second, quantile
+from dashboards.panels import GREEN, ORANGE, RED, YELLOW, ask
+from dashboards.queries import (
+    A_FEW,
+    FEW,
+    ONLY_EXPORTERS,
+    agent,
+    at_master,
+    buckets,
+    events,
+    events_at_master,
+    master_state,
+    per_second,
+    quantile,
+)
 from dashboards.shared import MASTER_WORDS
-from dashboards.table import Column, table
+from dashboards.table import Column, matrix, table
 
 OF_MASTER = 'master=~"$master"'
 VOTE_P99 = quantile(0.99, "lockd_master_round_trip_seconds", "master", OF_MASTER, 'question="vote"')
@@ -16,8 +28,8 @@ OFFSET = f"avg by (master) ({agent('lockd_master_clock_offset_seconds', OF_MASTE
 TIMEOUT = f"max({agent('lockd_master_timeout_seconds')})"
 ALLOWED_SKEW = f"max({agent('lockd_clock_skew_allowance_seconds')})"
 QUARANTINE_LEFT = (
-    f"max by (master) (({at_master('redis_lock_guard_quarantine_until_timestamp_seconds')} - time())"
-    f" * {at_master('redis_lock_guard_quarantined')})"
+    f"max by (master) (({at_master('lockd_guard_quarantine_until_timestamp_seconds')} - time())"
+    f" * {at_master('lockd_guard_quarantined')})"
 )
 MEMORY_SHARE = (
     f"max by (master) ({agent('lockd_master_memory_used_bytes', OF_MASTER)}"
@@ -25,28 +37,30 @@ MEMORY_SHARE = (
 )
 
 STATES = p.timeline(
-    "What each master is",
-    "The worst that any agent says of it. Purple: its guard keeps it out after an unclean restart, until"
-    " every lease that it may have voted for is over; that ends by itself. Orange: up, but its clock is not"
-    " trusted yet. Red: look.",
+    "Master state",
+    "The worst state that more than 5 % of agents report for each master (with fewer than 20 agents,"
+    " each one counts). Purple: its guard keeps it in quarantine after an unclean restart, until every"
+    " lease that it may have voted for has ended; that ends without help. Orange: up, but its clock is"
+    " not trusted yet. Red: look for the cause.",
     [ask(master_state(OF_MASTER), "{{master}}")],
     mappings=MASTER_WORDS,
 )
 SUMMARY = table(
     "Masters",
-    "One row for each. `votes` is the share of agents for which it has a vote: between 0 and 100 % some"
-    " hosts can't reach it. Round trips and offsets of a master that is down are those of before.",
+    "One row per master. votes: the share of agents for which it has a vote; between 0 and 100 % some"
+    " hosts can't reach it. For a master that is down, round trips and offsets are old values.",
     Column(
         "master", link=("Only this master", link_to("lockd-masters", "master", "${__data.fields.master}"))
     ),
     [
-        Column("is", f"max by (master) ({master_state(OF_MASTER)})", mappings=MASTER_WORDS),
+        Column("state", f"max by (master) ({master_state(OF_MASTER)})", mappings=MASTER_WORDS),
         Column(
             "votes",
             f"avg by (master) ({agent('lockd_master_vote', OF_MASTER)})",
             unit="percentunit",
-            decimals=0,
-            thresholds=p.steps((None, ORANGE), (1, "transparent")),
+            decimals=1,
+            # One host of 500 without a path to it is no trouble of the master.
+            thresholds=p.steps((None, ORANGE), (1 - A_FEW, YELLOW), (1, "transparent")),
         ),
         Column(
             "quarantine ends in",
@@ -68,25 +82,26 @@ SUMMARY = table(
             thresholds=p.steps((None, "transparent"), (0.8, ORANGE)),
         ),
     ],
-    sort="is",
+    sort="state",
 )
 VOTES = lines(
-    "Agents that give it a vote",
-    "100 %: all agents do. In between: some hosts can't reach it, or don't trust its clock yet.",
+    "Share of agents that accept its votes",
+    "100 % means all agents. If it is lower, some hosts can't reach the master or don't trust its clock yet.",
     [ask(f"avg by (master) ({agent('lockd_master_vote', OF_MASTER)})", "{{master}}")],
     axis=Axis("percentunit", most=1),
 )
 ROUND_TRIPS = lines(
-    "Round trip of a vote, p99",
-    "From asking a master to its answer, its fsync included. Red line: a quarter of the time after which it"
-    " is given up. One slow master costs nothing while the quorum is quick; three do.",
+    "Vote round trip, p99",
+    "Time from asking a master for a vote to its answer, including its fsync. The red line is a quarter"
+    " of the master timeout. One slow master does no harm while the quorum is fast; three do.",
     [ask(VOTE_P99, "{{master}}"), ask(f"0.25 * {TIMEOUT}", "limit")],
     axis=Axis("s", log=True),
     dashed=("limit",),
 )
 MEDIANS = lines(
-    "Round trip of a vote, median",
-    "Half of the votes took no longer. One master above the others has the slower disk or path.",
+    "Vote round trip, median",
+    "Half of the votes took no longer than this. A master above the others has a slower disk or a"
+    " slower network path.",
     [
         ask(
             quantile(0.5, "lockd_master_round_trip_seconds", "master", OF_MASTER, 'question="vote"'),
@@ -96,9 +111,9 @@ MEDIANS = lines(
     axis=Axis("s", log=True),
 )
 PROBES = lines(
-    "Round trip of a probe, p99",
-    "A probe writes nothing. Slow votes with quick probes are a slow disk; both slow are the network or the"
-    " processor.",
+    "Probe round trip, p99",
+    "Probes read only the master's time and write nothing. If votes are slow and probes are fast, the"
+    " disk is slow. If both are slow, it is the network or the CPU.",
     [
         ask(
             quantile(0.99, "lockd_master_round_trip_seconds", "master", OF_MASTER, 'question="probe"'),
@@ -108,9 +123,10 @@ PROBES = lines(
     axis=Axis("s", log=True),
 )
 NOT_COUNTED = lines(
-    "Votes that did not count",
-    "late: after its time limit. connection_lost: unknown outcome. clock: not trusted. state, no_identity,"
-    " ttl_above_ceiling: the master itself refused. miscounting, nonsense: what it said can't be.",
+    "Votes not counted per second",
+    "late: after the timeout. connection_lost: the outcome is unknown. clock: the clock is not trusted."
+    " state, no_identity, ttl_above_ceiling: the master refused. miscounting, nonsense: the answer can't"
+    " be right.",
     [
         ask(
             f"sum by (master, reason) ({per_second('lockd_master_votes_not_counted_total', OF_MASTER)}) > 0",
@@ -122,23 +138,23 @@ NOT_COUNTED = lines(
 )
 OFFSETS = lines(
     "Clock offset from the median",
-    "A steady offset is harmless; a jump takes the vote away for a max TTL. Red lines: what a fresh agent"
-    " allows.",
+    "The masters' clocks compared with each other. A steady offset is harmless. After a jump the master"
+    " has no vote for the longest TTL. The red lines are the offset that a fresh agent allows.",
     [ask(OFFSET, "{{master}}"), ask(ALLOWED_SKEW, "limit"), ask(f"-{ALLOWED_SKEW}", "limit below")],
     axis=Axis("s", least=None),
     dashed=("limit",),
 )
 JUMPS = lines(
     "Clock jumps and steps",
-    "Jumps forward that agents saw, and steps that the master's own guard saw. There should be none: chrony"
-    " slews.",
+    "Forward jumps seen by agents, and steps seen by the master's own guard. There should be none,"
+    " because chrony slews the clock.",
     [
         ask(
-            f"max by (master) ({grown('lockd_master_clock_jumps_total', OF_MASTER)})",
+            f"max by (master) ({events('lockd_master_clock_jumps_total', OF_MASTER)})",
             "{{master}} jumped",
         ),
         ask(
-            f"sum by (master) ({grown_at_master('redis_lock_guard_clock_steps_total')})",
+            f"sum by (master) ({events_at_master('lockd_guard_clock_steps_total')})",
             "{{master}} stepped",
         ),
     ],
@@ -146,30 +162,30 @@ JUMPS = lines(
     drawn=BARS,
 )
 QUARANTINE = lines(
-    "Quarantine ends in",
-    "How long the guard still keeps a master out. It has to come down to 0 in a straight line; a saw means"
-    " that the master crashes again and again.",
+    "Quarantine time left",
+    "How long the guard will keep the master out. It should fall to 0 in a straight line. If it rises"
+    " again and again, the master keeps crashing.",
     [ask(f"clamp_min({QUARANTINE_LEFT}, 0)", "{{master}}")],
     axis=Axis("s"),
 )
 QUARANTINES = lines(
-    "Quarantines begun",
-    "Starts of a master that had to wait, by why. clock_step and unclean_stop are worth a look in its host's"
-    " log.",
+    "Quarantines started",
+    "Starts of a master that had to wait, by reason. For clock_step and unclean_stop, check the log of"
+    " its host.",
     [
         ask(
-            f"sum by (master, reason) ({grown_at_master('redis_lock_guard_quarantines_total')}) > 0",
+            f"sum by (master, reason) ({events_at_master('lockd_guard_quarantines_total')}) > 0",
             "{{master}} {{reason}}",
         )
     ],
     axis=Axis("none", seen=1),
     drawn=BARS,
-    silence="none begun",
+    silence="none started",
 )
 CONNECTS = lines(
-    "Connections made",
-    "By agents to each master. None is good; many mean a path or a master that breaks off. Nonsense: given"
-    " up for what the master said.",
+    "Connections opened per second",
+    "By agents, to each master. It is 0 when all is well. Many new connections mean that the network or"
+    " the master drops them. nonsense: closed because the master's answer made no sense.",
     [
         ask(f"sum by (master) ({per_second('lockd_master_connects_total', OF_MASTER)})", "{{master}}"),
         ask(
@@ -177,12 +193,11 @@ CONNECTS = lines(
             "{{master}} nonsense",
         ),
     ],
-    axis=Axis("ops"),
+    axis=Axis("ops", seen=1),
 )
 MEMORY = lines(
-    "Memory used, of maxmemory",
-    "Leases end by themselves, so this should be flat. At 100 % a master refuses writes, and its votes are"
-    " lost.",
+    "Memory used / maxmemory",
+    "Leases expire, so this should be flat. At 100 % a master refuses writes, and its votes are lost.",
     [
         ask(
             MEMORY_SHARE,
@@ -192,18 +207,93 @@ MEMORY = lines(
     axis=Axis("percentunit", most=1),
     thresholds=p.steps((None, "transparent"), (0.8, ORANGE)),
 )
+# As the alerts on a full disk: the folders of Redis and of the guard, wherever they are.
+DISKS = 'mountpoint=~"/|/var|/var/lib|/var/lib/lockd-(master|guard)"'
+DISK = lines(
+    "Free disk space",
+    "The share that is free on the file systems of Redis and the guard. All masters get the same"
+    " writes, so their disks fill at the same time. Below the red line LockdMasterDiskFull fires.",
+    [
+        ask(
+            f"min by (master, mountpoint) ({at_master('node_filesystem_avail_bytes', ONLY_EXPORTERS, DISKS)}"
+            f" / {at_master('node_filesystem_size_bytes', ONLY_EXPORTERS, DISKS)})",
+            "{{master}} {{mountpoint}}",
+        )
+    ],
+    axis=Axis("percentunit", most=1),
+    thresholds=p.steps((None, RED), (0.05, "transparent")),
+)
+DAY_S = 86_400
+CERTIFICATE = lines(
+    "Days until the certificate expires",
+    "For the certificate that each master shows to agents now. If agents see different certificates,"
+    " the one that expires first. Orange below 30 days, red below 7.",
+    [
+        ask(
+            f"(min by (master) ({agent('lockd_master_certificate_expiry_timestamp_seconds', OF_MASTER)})"
+            f" - time()) / {DAY_S}",
+            "{{master}}",
+        )
+    ],
+    axis=Axis("none", decimals=0),
+    silence="masters don't use TLS",
+    thresholds=p.steps((None, RED), (7, ORANGE), (30, "transparent")),
+)
+CHRONY = p.timeline(
+    "Clock synchronisation",
+    "Whether chrony keeps the clock of the master's host in sync, as its kernel reports. If not, the"
+    " clock drifts; votes count until the offset is too large.",
+    [ask(f"min by (master) ({at_master('node_timex_sync_status', ONLY_EXPORTERS)})", "{{master}}")],
+    mappings=[*p.words((1, "synchronised", GREEN), (0, "NOT synchronised", ORANGE)), p.missing("not known")],
+)
+CHRONY_OFFSET = lines(
+    "Clock offset from the time source",
+    "Of each master's host, as its kernel reports. Compare it with the offset from the masters' median.",
+    [ask(f"avg by (master) ({at_master('node_timex_offset_seconds', ONLY_EXPORTERS)})", "{{master}}")],
+    axis=Axis("s", least=None),
+)
+AOF = p.timeline(
+    "Last AOF rewrite",
+    "If rewrites fail, the append-only file keeps growing. Check for a full disk or too little memory"
+    " to fork.",
+    [ask(f"min by (master) ({agent('lockd_master_aof_rewrite_ok', OF_MASTER)})", "{{master}}")],
+    mappings=[*p.words((1, "worked", GREEN), (0, "FAILED", RED)), p.missing("not known", p.GREY)],
+)
+HEAT = p.heatmap(
+    "Vote round trips, all agents",
+    "How many votes took how long. A second band higher up means that a master or some hosts are"
+    " farther away.",
+    buckets("lockd_master_round_trip_seconds", OF_MASTER, 'question="vote"'),
+)
+_ROUND_TRIP = "lockd_master_round_trip_seconds"
+PAIR = "sum by (instance, master)"
+MEAN = (
+    f"{PAIR} ({per_second(f'{_ROUND_TRIP}_sum', OF_MASTER)})"
+    f" / {PAIR} ({per_second(f'{_ROUND_TRIP}_count', OF_MASTER)})"
+)
+PAIRS = matrix(
+    "Mean round trip by agent and master, 10 slowest agents",
+    "Votes and probes. A coloured column is a slow master, a coloured row a slow host, and a single"
+    " cell the path between the two.",
+    f"{MEAN} and on (instance) topk({FEW}, max by (instance) ({MEAN}))",
+    rows="instance",
+    columns="master",
+    unit="s",
+    thresholds=p.steps((None, "transparent"), (0.01, YELLOW), (0.05, ORANGE), (0.2, RED)),
+)
 HOST_UP = p.timeline(
-    "Its host, as Prometheus sees it",
-    "Silent here and down above: the host, or its network. Up here and down above: Redis itself, or the path"
-    " from the agents.",
-    [ask(f"max by (master) ({at_master('redis_lock_guard_delay_seconds')} > bool 0)", "{{master}}")],
-    mappings=[*p.words((1, "up", GREEN)), p.missing("silent", RED)],
+    "Master host up",
+    "Whether Prometheus can scrape node_exporter on the master's host. If this is down as well, it is"
+    " the host or its network. If this is up and the master is down, it is Redis or the path from the"
+    " agents.",
+    [ask(f"max by (master) ({at_master('up', ONLY_EXPORTERS)})", "{{master}}")],
+    mappings=[*p.words((1, "up", GREEN), (0, "DOWN", RED)), p.missing("silent", RED)],
 )
 
 BOARD = dashboard(
     "lockd-masters",
     "lockd / Masters",
-    "Which master is ill, since when, and with what?",
+    "Which master has a problem, since when, and what is it?",
     [
         (8, [(24, STATES)]),
         (8, [(24, SUMMARY)]),
@@ -211,6 +301,9 @@ BOARD = dashboard(
         (7, [(8, QUARANTINE), (8, QUARANTINES), (8, HOST_UP)]),
         (7, [(8, OFFSETS), (8, JUMPS), (8, CONNECTS)]),
         (7, [(8, MEDIANS), (8, PROBES), (8, MEMORY)]),
+        (12, [(12, HEAT), (12, PAIRS)]),
+        (7, [(8, DISK), (8, CERTIFICATE), (8, AOF)]),
+        (7, [(12, CHRONY), (12, CHRONY_OFFSET)]),
     ],
     also=[MASTER_VARIABLE],
 )

@@ -1,4 +1,4 @@
-"""Overview: is it well? Are locks safe, can they be had, and if not, where to look next."""
+"""Overview: can apps get locks, are held locks safe, and where to look next?"""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from dashboards.panels import BLUE, GREEN, ORANGE, PURPLE, RED, YELLOW, ask
 from dashboards.queries import (
     AGENTS_SILENT,
     ANSWERS,
-    CANARY_P99,
+    BUDGET_LEFT,
     CLUSTER_OR_NONE,
     CONTENDED,
     LOCKS_OF_THE_WORST,
     LOST,
     NOT_CANARY,
     REJECTED,
+    TOO_FEW_VOTES,
+    UNANSWERED,
     UNAVAILABLE,
+    WITHOUT_VOTE,
     WORDS_CONTENDED,
     WORDS_UNAVAILABLE,
     agent,
-    grown,
-    grown_in_range,
+    buckets,
+    events,
+    grown_lately,
     master_state,
     per_second,
     quantile,
@@ -30,8 +34,8 @@ from dashboards.queries import (
 from dashboards.shared import LOCKS_ANYWHERE_WORDS, MASTER_WORDS
 from dashboards.table import Column, table
 
-# LockWatchdog fires always, to show that alerts get through: that is no news.
-LOCK_ALERTS = 'alertname=~"Lock.+", alertname!="LockWatchdog"'
+# LockdWatchdog fires always, to show that alerts get through: that is no news.
+LOCK_ALERTS = 'alertname=~"Lockd.+", alertname!="LockdWatchdog"'
 FIRING_NOW = f'ALERTS{{{CLUSTER_OR_NONE}, {LOCK_ALERTS}, alertstate="firing"'
 
 
@@ -39,60 +43,70 @@ def _firing(*alerts: str) -> str:
     return f'count(ALERTS{{{CLUSTER_OR_NONE}, alertname=~"{"|".join(alerts)}", alertstate="firing"}}) > 0'
 
 
-# What is lost is a number; what may be held twice is below 0, the worse the lower.
-_LOST = f"round(sum({grown_in_range('lockd_losses_total', LOST)}))"
+# What was lost lately is a number; what may be held twice is below 0, the worse the lower.
+_LOST = f"round(sum({grown_lately('lockd_losses_total', LOST)}))"
 SAFETY = (
     f"{_LOST} > 0"
-    f" or -2 + 0 * ({_firing('LockGuardTooShort', 'LockMasterEvicting')})"
-    f" or -1 + 0 * ({_firing('LockGuardOverridden')})"
+    f" or -2 + 0 * ({_firing('LockdGuardTooShort', 'LockdMasterEvicting')})"
+    f" or -1 + 0 * ({_firing('LockdGuardOverridden')})"
     f" or {_LOST}"
 )
 
 AVAILABLE = p.stat(
-    "Can locks be had?",
-    "NO: on no host. NO QUORUM: too few masters have a vote, look at the masters. REFUSED: enough have one,"
-    " but the agents' own lock fails all the same, look at the canary and at votes that did not count. NOT"
-    " ON ALL HOSTS: Agents says where and why; orange while an agent only stops. NO MARGIN: the next master"
-    " that fails ends locking.",
+    "Can apps get locks?",
+    "NO means on no host. NO QUORUM: too few masters have a vote; see Masters. REFUSED: enough masters"
+    " have a vote, but the agents' own lock fails; see the canary and the votes not counted. NOT ON ALL"
+    " HOSTS: Agents shows which hosts and why; orange if those agents are only stopping. NO MARGIN: if"
+    " one more master fails, no lock can be granted.",
     [ask(LOCKS_OF_THE_WORST, now=True)],
     thresholds=p.steps((None, RED), (1, GREEN)),
     mappings=LOCKS_ANYWHERE_WORDS,
 )
 SAFE = p.stat(
-    "Is what is held safe?",
-    "LOST: leases lost under their holders in the time that is shown, not renewed in time or gone from the"
-    " masters. Holders were told, but may have acted meanwhile; fences tell whose writes are too late. AT"
-    " RISK: an alert fires that says that two apps may come to hold one resource: a guard too short or"
-    " overridden, a master that evicts.",
+    "Are held locks safe?",
+    "The last five minutes, whatever time range is selected. LOST: leases that were lost while held,"
+    " because they were not renewed in time or are gone from the masters. Their holders were told, but"
+    " may have acted in between; fences show which writes came too late. AT RISK: an alert is firing"
+    " that says two apps could hold the same lock (a guard that is too short or was overridden, a master"
+    " that evicts keys). For earlier losses see the bars below.",
     [ask(SAFETY, now=True)],
     unit="suffix: LOST",
     decimals=0,
     thresholds=p.steps((None, GREEN), (1, RED)),
     mappings=[
         *p.words((-2, "AT RISK", RED), (-1, "AT RISK", ORANGE), (0, "YES", GREEN)),
-        p.missing("NO AGENT ANSWERS"),
+        p.missing("NO AGENT KNOWN"),
     ],
 )
+TOO_MANY = 100
+"""Is added to how many are out where too few are left for a quorum, so that those can be red."""
 NO_VOTE = p.stat(
     "Masters out",
-    "Masters without a vote, as the worst agent sees it. One or two of five may be out: locks go on. Which"
-    " one and why: the bars below.",
-    [ask(f"max({agent('lockd_masters')} - {agent('lockd_masters_voting')})", now=True)],
+    "Masters that have no vote with more than 5 % of agents (with fewer than 20 agents, each one"
+    " counts). Orange: locking goes on, as with one or two masters out of five. Red: too few are left"
+    " for a quorum. The state of each master is shown below.",
+    [
+        ask(
+            f"max({WITHOUT_VOTE} + {TOO_MANY} * {TOO_FEW_VOTES})",
+            now=True,
+        )
+    ],
     unit="none",
     thresholds=p.steps((None, GREEN), (1, ORANGE)),
-    mappings=[p.missing("?")],
+    mappings=[*p.words(*((TOO_MANY + out, str(out), RED) for out in range(2, 10))), p.missing("?")],
 )
 AGENTS_DOWN = p.stat(
-    "Agents silent",
-    "Hosts whose agent Prometheus can't read: apps there get no locks, and what they hold ends at its"
-    " deadline.",
+    "Agents down",
+    "Agents that Prometheus can't scrape. Apps on these hosts get no locks, and the locks they hold end"
+    " at their deadlines.",
     [ask(AGENTS_SILENT, now=True)],
     unit="none",
     thresholds=p.steps((None, GREEN), (1, RED)),
 )
 FIRING = p.stat(
-    "Alerts firing",
-    "Red pages, yellow is a ticket for the day. The table below names them; a click leads to the runbook.",
+    "Firing alerts",
+    "Critical alerts page, warnings are tickets. The table below lists them with links to their"
+    " runbooks.",
     [
         ask(f'count({FIRING_NOW}, severity="{severity}"}}) or vector(0)', severity, now=True)
         for severity in ("critical", "warning")
@@ -107,9 +121,10 @@ FIRING = p.stat(
     ],
 )  # fmt: skip
 LONGEST_WAIT = p.stat(
-    "Longest wait now",
-    "The LOCK that has waited longest, measured in the objective of its class: above 10 it is likely stuck"
-    " behind a holder that never ends. Contention is no outage: see Classes for who waits.",
+    "Longest wait / objective",
+    "The longest wait of any LOCK now, divided by the wait objective of its class. Above 10 it is"
+    " probably stuck behind a holder that does not release. Contention is not an outage: Classes shows"
+    " who waits.",
     [
         ask(
             f"max({agent('lockd_oldest_waiter_seconds', NOT_CANARY)}"
@@ -124,9 +139,10 @@ LONGEST_WAIT = p.stat(
 )
 
 MASTERS = p.timeline(
-    "What each master is",
-    "The worst that any agent says of it. Purple: its guard keeps it out after an unclean restart; that ends"
-    " by itself. Orange: up, but its clock can't be trusted yet. Red: somebody has to look, see Masters.",
+    "Master state",
+    "The worst state that more than 5 % of agents report for each master (with fewer than 20 agents,"
+    " each one counts). Purple: its guard keeps it in quarantine after an unclean restart, which ends"
+    " without help. Orange: up, but its clock is not trusted yet. Red: see Masters.",
     [ask(master_state(), "{{master}}")],
     mappings=MASTER_WORDS,
 )
@@ -142,14 +158,17 @@ ALERTS_BY_WEIGHT = " or ".join(
         f'ALERTS{{{CLUSTER_OR_NONE}, {LOCK_ALERTS}, alertstate="pending"}}',
     ]
 )
+# One row for what happens on many hosts.
+ALERT = "alertname, severity, master, class"
 ALERTS = table(
     "Alerts",
-    "Pending ones may yet fire. The name leads to the runbook: what it means, what to type, what to do.",
+    "Alerts that are firing or pending. The name links to the runbook. Count is the number of hosts or"
+    " other objects that each alert is about.",
     Column("alertname", link=("Runbook", "${runbooks}/${__data.fields.alertname}.md"), width=230),
     [
         Column(
             "state",
-            f"max by (alertname, severity, master, class, instance) ({ALERTS_BY_WEIGHT})",
+            f"max by ({ALERT}) ({ALERTS_BY_WEIGHT})",
             mappings=p.words(
                 (4, "firing", RED),
                 (3, "firing", ORANGE),
@@ -167,16 +186,20 @@ ALERTS = table(
         Column(
             "class", link=("Classes", link_to("lockd-classes", "class", "${__data.fields.class}")), width=90
         ),
-        Column("instance", link=("Agents", link_to("lockd-agents", "instance", "${__data.fields.instance}"))),
+        Column(
+            "count",
+            f"count by ({ALERT}) (ALERTS{{{CLUSTER_OR_NONE}, {LOCK_ALERTS}}})",
+            link=("Agents", link_to("lockd-agents")),
+        ),
     ],
     sort="state",
-    silence="No alert fires, and none is pending.",
+    silence="No alert is firing or pending.",
 )
 
 ANSWERED = lines(
-    "What LOCKs got",
-    f"Granted; contended (held by another: {WORDS_CONTENDED}, no outage); unavailable ({WORDS_UNAVAILABLE}:"
-    " an outage); rejected (a policy, a limit, or bad input).",
+    "LOCK answers per second",
+    f"Granted. Contended ({WORDS_CONTENDED}): another app holds the lock, which is not an outage."
+    f" Unavailable ({WORDS_UNAVAILABLE}): an outage. Rejected: a policy, a limit or an invalid request.",
     [
         ask(f"sum({per_second('lockd_grants_total')})", "granted"),
         ask(f"sum({per_second('lockd_refusals_total', CONTENDED)})", "contended"),
@@ -188,40 +211,45 @@ ANSWERED = lines(
     colors={"granted": GREEN, "contended": BLUE, "unavailable": RED, "rejected": ORANGE},
 )
 UNAVAILABLE_SHARE = lines(
-    "Unavailable share of answers",
-    f"Answers that were {WORDS_UNAVAILABLE}, of all that masters had to decide. The objective is 0.1 % over a"
-    " month; the red line is where 14.4 times that burns, and a page goes out.",
-    [ask(f"sum({per_second('lockd_refusals_total', UNAVAILABLE)}) / ({ANSWERS})", "unavailable")],
+    "Share of answers unavailable",
+    f"{WORDS_UNAVAILABLE} and failures of agents, as a share of all granted, contended and unavailable"
+    " LOCKs. The objective is 0.1 % over 30 days. At the red line the error budget burns 14.4 times too"
+    " fast, which pages.",
+    [ask(f"({UNANSWERED}) / ({ANSWERS})", "unavailable")],
     axis=Axis("percentunit", seen=0.02),
     thresholds=p.steps((None, "transparent"), (0.0144, RED)),
     colors={"unavailable": RED},
 )
 WAITS = lines(
-    "How long a granted LOCK took",
-    "From a LOCK to its grant, over all classes but the canary. The median is the masters' round trip; a"
-    " high 99th percentile with a low median is contention, both high are slow masters.",
+    "LOCK wait time, p50 and p99",
+    "Time from a LOCK to its grant, over all classes without the canary. The median is about one round"
+    " trip to the masters. A high p99 with a low median is contention; if both are high, the masters are"
+    " slow.",
     [
-        ask(quantile(q, "lockd_wait_seconds", "cluster", 'outcome="granted"', NOT_CANARY), f"p{q * 100:g}")
+        ask(quantile(q, "lockd_wait_seconds", "", 'outcome="granted"', NOT_CANARY), f"p{q * 100:g}")
         for q in (0.5, 0.99)
     ],
     axis=Axis("s", log=True),
+    colors={"p50": p.CALM[0], "p99": p.CALM[2]},
 )
 WAITING = lines(
-    "Waiting, by class",
-    "LOCKs that wait for an answer now. One class far above the others is a hot one: see Classes.",
+    "Waiting LOCKs by class",
+    "LOCKs that wait for an answer. If one class is far above the others, see Classes.",
     [ask(f"sum by (class) ({agent('lockd_waiters', NOT_CANARY)})", "{{class}}")],
     axis=Axis("none", decimals=0),
 )
 LOSSES = lines(
-    "Lost leases, by class",
-    "Not renewed in time, or gone from the masters: their holders were told. See Classes for the reasons.",
-    [ask(f"sum by (class) ({grown('lockd_losses_total', LOST)})", "{{class}}")],
+    "Lost leases by class",
+    "Leases that were not renewed in time or are gone from the masters. Their holders were told."
+    " Classes shows the reasons.",
+    [ask(f"sum by (class) ({events('lockd_losses_total', LOST)})", "{{class}}")],
     axis=Axis("none", seen=1),
     drawn=BARS,
 )
 REPLICATION = lines(
-    "Held leases, by how many masters have them",
-    "All should be on all masters. On fewer, one more lost key or master may cost the lease.",
+    "Held leases by number of masters",
+    "How many masters have confirmed each held lease. It should be all of them. A lease on fewer"
+    " masters may be lost if another master fails.",
     [ask(f"sum by (masters) ({agent('lockd_leases_on_masters')})", "on {{masters}}")],
     axis=Axis("none", decimals=0),
     drawn=STACKED,
@@ -229,30 +257,54 @@ REPLICATION = lines(
     colors={"on 0": RED, "on 1": ORANGE, "on 2": YELLOW, "on 3": PURPLE, "on 4": BLUE, "on 5": GREEN},
 )
 BURN = lines(
-    "Error budget burn",
-    "How many times faster than 99.9 % availability allows the budget is spent. Above 14.4 over an hour, or"
-    " 6 over six hours, somebody is paged.",
+    "Error budget burn rate",
+    "How many times faster than 99.9 % availability allows the error budget is spent. Above 14.4 over"
+    " one hour or 6 over six hours pages.",
     [
         ask(f"max({recorded(f'cluster:lockd_unavailable:ratio_rate{window}')}) / 0.001", f"over {window}")
         for window in ("1h", "6h", "3d")
     ],
-    axis=Axis("suffix: ×", seen=16),
+    axis=Axis("none", seen=16),
+    colors={"over 1h": p.CALM[0], "over 6h": p.CALM[1], "over 3d": p.CALM[2]},
     thresholds=p.steps((None, "transparent"), (6, ORANGE), (14.4, RED)),
 )
-CANARY = lines(
-    "The canary",
-    "Each agent takes and gives back a lock of its own all the time: p99 of how long that takes when it"
-    " works, by agent. An agent whose line ends has a canary that fails.",
-    [ask(CANARY_P99, "{{instance}}")],
-    axis=Axis("s"),
+CANARY = p.heatmap(
+    "Canary duration, all hosts",
+    "Each agent takes and releases a lock regularly, its canary. The graph shows how long these took"
+    " when they worked. A second band higher up means that some hosts are slow or far from the masters;"
+    " Agents shows which.",
+    buckets("lockd_canary_seconds", 'outcome="granted"'),
+    silence="no working canary",
+)
+BUDGET_OF_A_MONTH = p.stat(
+    "Error budget left",
+    "The share of the error budget that is left: 99.9 % of answers must not be unavailable over 30"
+    " days. Below 0 % the objective is missed. If Prometheus keeps less than 30 days, it covers what"
+    " there is.",
+    [ask(BUDGET_LEFT, now=True)],
+    unit="percentunit",
+    decimals=0,
+    thresholds=p.steps((None, RED), (0, ORANGE), (0.25, YELLOW), (0.5, GREEN)),
+    mappings=[p.missing("?")],
 )
 
 BOARD = dashboard(
     "lockd-overview",
     "lockd / Overview",
-    "Is it well? Can locks be had, is what is held safe, and where to look next.",
+    "Can apps get locks, are held locks safe, and where to look next?",
     [
-        (4, [(5, AVAILABLE), (5, SAFE), (3, NO_VOTE), (3, AGENTS_DOWN), (4, FIRING), (4, LONGEST_WAIT)]),
+        (
+            4,
+            [
+                (4, AVAILABLE),
+                (4, SAFE),
+                (3, NO_VOTE),
+                (3, AGENTS_DOWN),
+                (3, FIRING),
+                (4, LONGEST_WAIT),
+                (3, BUDGET_OF_A_MONTH),
+            ],
+        ),
         (8, [(12, MASTERS), (12, ALERTS)]),
         (7, [(8, ANSWERED), (8, UNAVAILABLE_SHARE), (8, WAITS)]),
         (7, [(8, WAITING), (8, LOSSES), (8, REPLICATION)]),

@@ -1,9 +1,9 @@
-"""What more than one dashboard shows: the words for what a master is, and for whether locks can be had."""
+"""What more than one dashboard shows: the words for what a master is, and for whether apps get locks."""
 
 from __future__ import annotations
 
 from dashboards import panels as p
-from dashboards.panels import GREEN, ORANGE, PURPLE, RED, YELLOW
+from dashboards.panels import BLUE, GREEN, ORANGE, PURPLE, RED, YELLOW
 from dashboards.queries import MASTER_STATES, NO_ANSWER, NO_QUORUM, NOWHERE, REFUSED, STOPPING
 
 _COLORS = {
@@ -19,7 +19,7 @@ MASTER_WORDS = [
             for code, state in enumerate(MASTER_STATES)
         )
     ),
-    p.missing("nobody knows"),
+    p.missing("unknown"),
 ]
 
 LOCKS_WORDS = [
@@ -27,11 +27,11 @@ LOCKS_WORDS = [
         (NO_QUORUM, "no quorum", RED),
         (REFUSED, "refused by the masters", RED),
         (NO_ANSWER, "no answer", RED),
-        (STOPPING, "stopping", ORANGE),
+        (STOPPING, "stopping", BLUE),
         (0, "no margin", RED),
         (1, "1 more may fail", YELLOW),
     ),
-    p.span(2, None, "well", GREEN),
+    p.span(2, None, "ok", GREEN),
     p.missing("no answer"),
 ]
 """For queries.LOCKS, of one agent."""
@@ -39,7 +39,7 @@ LOCKS_ANYWHERE_WORDS = [
     *p.words(
         (NOWHERE + NO_QUORUM, "NO: NO QUORUM", RED),
         (NOWHERE + REFUSED, "NO: REFUSED", RED),
-        (NOWHERE + NO_ANSWER, "NO: AGENTS SILENT", RED),
+        (NOWHERE + NO_ANSWER, "NO: AGENTS DOWN", RED),
         (NOWHERE + STOPPING, "NO: STOPPING", RED),
         (NO_QUORUM, "NOT ON ALL HOSTS", RED),
         (REFUSED, "NOT ON ALL HOSTS", RED),
@@ -48,6 +48,6 @@ LOCKS_ANYWHERE_WORDS = [
         (0, "YES, NO MARGIN", RED),
     ),
     p.span(1, None, "YES", GREEN),
-    p.missing("NO AGENT IS KNOWN"),
+    p.missing("NO AGENT KNOWN"),
 ]
 """For queries.LOCKS_OF_THE_WORST."""

@@ -86,6 +86,35 @@ def table(
     return table | {"transformations": _transformations(key, columns)}
 
 
+def matrix(
+    title: str,
+    description: str,
+    expr: str,
+    *,
+    rows: str,
+    columns: str,
+    unit: str,
+    thresholds: Mapping[str, Any],
+) -> Panel:
+    """One cell for each value of two labels, coloured by the value of `expr`."""
+    cells = {"align": "auto", "cellOptions": {"type": "color-background", "mode": "basic"}, "minWidth": 60}
+    defaults = _DEFAULTS | {"unit": unit, "thresholds": thresholds, "custom": cells, "noValue": "-"}
+    corner = {"id": "displayName", "value": rows}
+    uncoloured = {"id": "custom.cellOptions", "value": {"type": "auto"}}
+    names = {"matcher": {"id": "byName", "options": f"{rows}\\{columns}"}, "properties": [corner, uncoloured]}
+    options = {"showHeader": True, "cellHeight": "sm", "footer": {"show": False}}
+    made = panel(
+        "table",
+        title,
+        description,
+        [ask(expr, table=True)],
+        {"defaults": defaults, "overrides": [names]},
+        options,
+    )
+    grouped = {"columnField": columns, "rowField": rows, "valueField": "Value", "emptyValue": "null"}
+    return made | {"transformations": [{"id": "groupingToMatrix", "options": grouped}]}
+
+
 _DEFAULTS = {
     "unit": "short",
     "thresholds": PLAIN,

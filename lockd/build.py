@@ -1,10 +1,10 @@
-"""How this lockd was built: setup.py compiles what each lock passes through, if asked to. And what has to be
-said of a class for that."""
+"""How this lockd was built: setup.py compiles the code that every lock runs through, if asked to. Also the
+decorator that some compiled classes need."""
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-__all__ = ["build", "mypyc_attr"]
+__all__ = ["BUILDS", "build", "mypyc_attr"]
 
 if TYPE_CHECKING:
     from mypy_extensions import mypyc_attr
@@ -15,8 +15,11 @@ else:
         return lambda a_class: a_class
 
 
+BUILDS = COMPILED, INTERPRETED = "compiled", "interpreted"
+
+
 def build() -> str:
-    """Compiled or interpreted, in a word."""
+    """One of BUILDS."""
     spec = find_spec("lockd.core.link")
     assert spec is not None
-    return "interpreted" if str(spec.origin).endswith(".py") else "compiled"
+    return INTERPRETED if str(spec.origin).endswith(".py") else COMPILED

@@ -27,12 +27,14 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--config", "config_path", type=CONFIG_FILE, required=True, help="The configuration, YAML.")
+@click.option(
+    "--config", "config_path", type=CONFIG_FILE, required=True, help=("The configuration file (YAML).")
+)
 def serve(config_path: Path) -> None:
-    """Run the agent of this host until it is told to stop.
+    """Run the agent of this host until it is stopped.
 
-    Exit status 0: it was told to stop, and did; 1: the configuration has problems, or it can't serve; 2: the
-    command line is wrong, or there is no such configuration.
+    Exit status 0: stopped as asked; 1: the configuration has problems, or the agent can't serve; 2: invalid
+    command line, or no such configuration.
     """
     try:
         config = load(config_path)
@@ -48,12 +50,12 @@ def serve(config_path: Path) -> None:
 
 @main.command("check-config")
 @click.argument("file", type=CONFIG_FILE)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check_config(file: Path, as_json: bool) -> None:
-    """Check a configuration FILE: print OK and warnings, or every problem, one a line.
+    """Check a configuration FILE: print OK and warnings, or every problem, one per line.
 
-    Exit status 0: it is good (warnings or not); 1: it has problems; 2: the command line is wrong, or there is
-    no such file.
+    Exit status 0: it is valid, with or without warnings; 1: it has problems; 2: invalid command line, or no
+    such file.
     """
     try:
         config = load(file)
@@ -66,11 +68,11 @@ def check_config(file: Path, as_json: bool) -> None:
 @main.command("check-journal")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def check_journal(file: Path) -> None:
-    """Say whether an agent of this version could take over what another has noted in FILE (its socket's path
-    and .journal): before it is put in that one's place.
+    """Check whether an agent of this version can take over from another agent's journal FILE (its
+    socket's path with .journal). Run it before an upgrade.
 
-    Exit status 0: it could, or there is no such file; 1: it can't be read, and what is held would end at its
-    deadline; 2: the command line is wrong.
+    Exit status 0: it can, or there is no such file; 1: the file can't be read, and leases would end at
+    their deadlines; 2: invalid command line.
     """
     from lockd.server.journal import why_unreadable
 
@@ -78,7 +80,9 @@ def check_journal(file: Path) -> None:
         click.echo(f"{file}: {why}")
         sys.exit(1)
     click.echo(
-        "OK: it can be read" if file.exists() else f"OK: there is no {file}, so nothing is to be taken over"
+        "OK: the journal can be read"
+        if file.exists()
+        else f"OK: there is no {file}, so there is nothing to take over"
     )
 
 
@@ -89,22 +93,22 @@ def check_journal(file: Path) -> None:
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(".dev"),
     show_default=True,
-    help="Where its configuration, data, logs and socket are; made when it is not there.",
+    help="The folder for configuration, data, logs and socket. Created if missing.",
 )
-@click.option("--masters", type=int, default=None, help="How many masters: 1, 3, 5, 7 or 9.  [default: 5]")
+@click.option("--masters", type=int, default=None, help="Number of masters: 1, 3, 5, 7 or 9.  [default: 5]")
 @click.option(
     "--metrics",
     default=None,
     metavar="HOST:PORT",
-    help="Where /metrics is, on 127.0.0.1 only, or 'off'.  [default: port 9480, or else a free one]",
+    help="Address of /metrics, on 127.0.0.1 only, or 'off'.  [default: port 9480, or a free one]",
 )
 def dev(folder: Path, masters: int | None, metrics: str | None) -> None:
     """Run a whole cluster on this machine: plain Redis masters, one agent, and a live view of them.
 
-    For development and to try things out: all of it listens on 127.0.0.1 only, and ends with this command.
+    For development and experiments. It listens on 127.0.0.1 only, and everything stops with this command.
 
-    Exit status 0: it was told to stop, and did; 1: it did not work; 2: the command line is wrong; 3: another
-    `lockd dev` has the folder.
+    Exit status 0: stopped as asked; 1: failed; 2: invalid command line; 3: another `lockd dev` uses the
+    folder.
     """
     from lockd.dev.cluster import run
 

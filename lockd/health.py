@@ -1,18 +1,19 @@
-"""Are locks safe, and are they available? In words, as the status page and `lockctl top` open with them.
+"""Are locks safe, and are they available? In words, as the status page and `lockctl top` show them first.
 
-Pure: what one agent knows of itself in, a level and a sentence out. They are two questions. Without a
-quorum locks are not available and just as safe as before: nobody is granted anything.
+Pure: it takes what one agent knows about itself, and returns a level and a sentence. These are two questions:
+without a quorum locks are not available and just as safe as before, since nobody is granted anything.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 
 class Level(StrEnum):
-    """How much of a reason it is to get up."""
+    """How urgent it is."""
 
     GOOD = "good"
     WARNING = "warning"
@@ -26,12 +27,12 @@ class Assessment(NamedTuple):
 
 @dataclass(frozen=True)
 class AgentHealth:
-    """What one agent knows of itself.
+    """What one agent knows about itself.
 
-    responsive: its event loop runs. lost: leases that were lost and whose holders, who were told, may still
+    responsive: its event loop runs. lost: leases that were lost and whose holders, though told, may still
     believe in them. on_fewer: leases that not all masters have confirmed, though they had the time.
-    canary_failures: how often the agent's own lock has failed since it last worked, 0 also where it has none;
-    canary_trouble: why it did the last time.
+    canary_failures: how often the agent's own lock has failed since it last worked; also 0 if it has none.
+    canary_trouble: why it last failed.
     """
 
     masters: int
@@ -46,9 +47,20 @@ class AgentHealth:
 
 
 LOSS_IS_NEWS_MS = 3_600_000
-"""For so long a lease that was lost is a reason to look; what it led to is in its app's log by then."""
+"""For how long a lost lease is a reason to look; after that, its app's log shows the consequences."""
 
-# One may be a master that died in the midst of it.
+
+def unmeant_losses(totals: Mapping[str, int]) -> int:
+    """For a class's totals: lost leases, without those that an operator or max_hold ended."""
+    return totals["losses"] - totals.get("losses_meant", 0)
+
+
+def loss_is_news(lost: int, totals: Mapping[str, int]) -> bool:
+    """Whether a class has lost leases (`lost` of them are not over yet), or lost some not long ago."""
+    return bool(lost) or totals.get("last_loss_ms", LOSS_IS_NEWS_MS) < LOSS_IS_NEWS_MS
+
+
+# A single failure may be due to a master that died in the middle of it.
 _FAILURES_BELIEVED = 2
 _WHY_CHARS = 200
 
@@ -69,7 +81,7 @@ def availability(health: AgentHealth) -> Assessment:
         )
     if health.voting == health.quorum < health.masters:
         return Assessment(
-            Level.BAD, f"Locks are available, WITHOUT MARGIN: {votes}. One more lost ends that."
+            Level.BAD, f"Locks are available, WITHOUT MARGIN: {votes}. If one more fails, they are not."
         )
     if health.canary_failures:
         return Assessment(
@@ -82,19 +94,19 @@ def availability(health: AgentHealth) -> Assessment:
 
 
 def safety(health: AgentHealth) -> Assessment:
-    """Whether what is held is held by one only, as far as this agent can know."""
+    """Whether everything that is held has one holder only, as far as this agent can know."""
     if health.lost:
         were = "was" if health.lost == 1 else "were"
         return Assessment(
             Level.BAD,
-            f"{_leases(health.lost)} of this host {were} LOST before the end. The holder was told; until it "
-            "has stopped, another may hold the same resource. Fences still tell them apart.",
+            f"{_leases(health.lost)} of this host {were} LOST before they ended. Holders were told. Until "
+            "they stop, others may hold the same resources. Fences still tell them apart.",
         )
     if not health.responsive:
         return Assessment(
             Level.WARNING,
-            "Nothing is renewed meanwhile; what is held ends at its deadline, which apps know, unless an "
-            "agent goes on with it before.",
+            "Leases are not renewed, and end at their deadlines, which apps know, unless another agent "
+            "takes over first.",
         )
     if health.on_fewer:
         are = "is" if health.on_fewer == 1 else "are"
@@ -103,9 +115,9 @@ def safety(health: AgentHealth) -> Assessment:
             f"Locks are safe: {_leases(health.on_fewer)} {are} on a quorum of the masters, but not on all.",
         )
     if health.voting < health.quorum:
-        return Assessment(Level.GOOD, "Locks are safe: nobody is granted one, and what is held ends in time.")
+        return Assessment(Level.GOOD, "Locks are safe: none are granted, and leases end at their deadlines.")
     return Assessment(
-        Level.GOOD, "Locks are safe: no lease of this host is lost, and all masters have confirmed each."
+        Level.GOOD, "Locks are safe: no lease of this host is lost, and each is on all masters."
     )
 
 

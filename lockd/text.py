@@ -7,7 +7,7 @@ _SPELLED_OUT = ("ms", "s", "min", "h")
 
 
 def printable(value: object) -> str:
-    """A text whose every character can be seen: names come from anybody, control characters and all."""
+    """A text in which every character can be seen: names may have any characters, even control characters."""
     text = str(value)
     if text.isprintable():
         return text

@@ -1,5 +1,5 @@
-"""A connection of the event loop, and what hears it: of the form of asyncio's, and of none of its classes.
-uvloop's transports don't derive from those, and what is compiled can't."""
+"""A connection of the event loop, and its listener. They have the methods of asyncio's classes, but don't
+derive from them: uvloop's transports don't, and compiled classes can't."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast
 
 
 class Transport(Protocol):
-    """What is used of an asyncio.Transport."""
+    """The part of asyncio.Transport that is used."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -29,7 +29,7 @@ class Transport(Protocol):
 
 
 class Hearer(Protocol):
-    """All of an asyncio.Protocol: the event loop asks for each of them."""
+    """All methods of asyncio.Protocol: the event loop needs each of them."""
 
     def connection_made(self, transport: Transport) -> None: ...
 

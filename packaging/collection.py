@@ -16,8 +16,9 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import yaml
 
@@ -48,9 +49,12 @@ def main() -> int:
     return 0
 
 
+def metadata() -> Mapping[str, Any]:
+    return cast(Mapping[str, Any], tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"])
+
+
 def version() -> str:
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    return str(project["version"])
+    return str(metadata()["version"])
 
 
 def stage(folder: Path) -> None:
@@ -82,7 +86,7 @@ def galaxy() -> dict[str, object]:
         "name": name,
         "version": version(),
         "readme": "README.md",
-        "authors": ["The founders of lockd"],
+        "authors": [author["name"] for author in metadata()["authors"]],
         "license": ["Apache-2.0"],
         "description": "Five Redis masters behind guards, agents for Redlock over them, and their monitoring",
         "tags": ["redis", "infrastructure", "monitoring"],
@@ -111,7 +115,9 @@ def rewritten(text: str) -> str:
     text = re.sub(r"(?m)^( +)lockd_files:$", rf"\1{NAME}.lockd_files:", text)
     for play in PLAYS:
         text = re.sub(
-            rf"(lockd_play }}}}|hosts\.yml) {re.escape(play)}", rf"\1 {NAME}.{Path(play).stem}", text
+            rf"(lockd_play }}}}|lockd_play ~ '|hosts\.yml) {re.escape(play)}",
+            rf"\1 {NAME}.{Path(play).stem}",
+            text,
         )
     return text
 

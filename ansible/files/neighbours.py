@@ -39,12 +39,14 @@ def main() -> None:
     for unit, variable in wanted["units"]:
         if is_there(unit) and is_used(unit) and not is_ours(unit):
             print(
-                f"{unit} is here, and not from lockd, which would configure it anew (to leave it as it is, "
-                f"set {variable}: false; to have lockd run it, stop and disable it first)"
+                f"{unit} was not installed by lockd, which would change its configuration (to keep it as it "
+                f"is, set {variable}: false; to let lockd run it, stop and disable it first)"
             )
     for unit in wanted["masked"]:
         if is_active(unit):
-            print(f"{unit} runs, and would be masked (systemctl disable --now {unit}, when nobody needs it)")
+            print(
+                f"{unit} runs, and lockd would mask it (if nobody needs it: systemctl disable --now {unit})"
+            )
 
 
 def strangers(listeners: list[tuple[str, int, str]], address: str, port: int, unit: str) -> list[str]:

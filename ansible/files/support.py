@@ -1,8 +1,13 @@
-"""What one needs to see to help with a master or an agent, as text. Run by support_bundle.yml on each host;
-standard library only.
+"""What helpers need to see of a host of lockd, as text. Run by support_bundle.yml on each host; standard
+library only.
 
-Nothing secret is shown: no password file, key or ACL is. They are read only to blot out what is in them
-wherever it appears, and so is what merely looks like a secret.
+    support.py PART[=URL]...
+
+Parts are what the host is, master or agent, and which programs of lockd's monitoring it has, with the URLs
+of those that answer there: prometheus, alertmanager, grafana, runbooks.
+
+No password file, key or ACL is shown. They are read only to remove their contents wherever these appear.
+What merely looks like a secret is removed, too.
 """
 
 import re
@@ -18,6 +23,7 @@ COMMON = (
     "df -h",
     "chronyc -h 127.0.0.1,::1 tracking",
     "chronyc -h 127.0.0.1,::1 sources",
+    "timedatectl",
     "ss --summary",
     "systemctl --failed --no-pager",
 )
@@ -40,6 +46,48 @@ AGENT = (
     "lockctl doctor",
     "journalctl --no-pager --lines=500 --output=short-iso-precise -u lockd -u chrony",
 )
+PROMETHEUS = (
+    "systemctl status --no-pager --full prometheus prometheus-node-exporter lockd-firewall",
+    "cat /etc/lockd/firewall.nft",
+    "cat /etc/default/prometheus",
+    "cat /etc/prometheus/prometheus.yml",
+    "ls -la /etc/prometheus /etc/prometheus/lockd /etc/prometheus/lockd/targets",
+    "promtool check config /etc/prometheus/prometheus.yml",
+    "promtool query instant {url} up",
+    "promtool query instant {url} ALERTS",
+    "journalctl --no-pager --lines=500 --output=short-iso-precise -u prometheus -u prometheus-node-exporter",
+)
+# Its configuration as it says it itself: without most of what receivers authenticate with.
+ALERTMANAGER = (
+    "systemctl status --no-pager --full prometheus-alertmanager",
+    "cat /etc/default/prometheus-alertmanager",
+    "amtool check-config /etc/prometheus/alertmanager.yml",
+    "amtool --alertmanager.url={url} config show",
+    "amtool --alertmanager.url={url} alert query",
+    "amtool --alertmanager.url={url} silence query",
+    "journalctl --no-pager --lines=500 --output=short-iso-precise -u prometheus-alertmanager",
+)
+GRAFANA = (
+    "systemctl status --no-pager --full grafana-server",
+    "cat /etc/grafana/grafana.ini",
+    "ls -la /etc/grafana/provisioning/datasources /etc/grafana/provisioning/dashboards",
+    "ls -la /var/lib/grafana/lockd",
+    "journalctl --no-pager --lines=500 --output=short-iso-precise -u grafana-server",
+)
+RUNBOOKS = (
+    "systemctl status --no-pager --full lockd-runbooks",
+    "journalctl --no-pager --lines=500 --output=short-iso-precise -u lockd-runbooks",
+)
+PARTS = {
+    "master": MASTER,
+    "agent": AGENT,
+    "prometheus": PROMETHEUS,
+    "alertmanager": ALERTMANAGER,
+    "grafana": GRAFANA,
+    "runbooks": RUNBOOKS,
+}
+# What is a secret in a file of YAML by its name; in alertmanager.yml also the path of each URL.
+KEYS = r"(?i)\b\w*(?:password|secret|token|credentials|key)[\"']?\s*:\s*[\"']?([^\s\"',{}]{6,})"
 # Where secrets are on a host, and which parts of those files they are.
 SECRETS = (
     ("/etc/lockd/masters.password", r"\S+"),
@@ -48,6 +96,11 @@ SECRETS = (
     ("/etc/lockd-master/users.acl", r"\s[#>](\S+)"),
     ("/etc/lockd-master/loader.password", r"\S+"),
     ("/etc/lockd-master/tls/master.key", r"(?m)^[\w+/=]{20,}$"),
+    ("/etc/prometheus/prometheus.yml", KEYS),
+    ("/etc/prometheus/alertmanager.yml", KEYS),
+    ("/etc/prometheus/alertmanager.yml", r"://[^\s/\"']+/([^\s\"',{}]{6,})"),
+    ("/etc/grafana/grafana.ini", r"(?im)^\s*\w*(?:password|secret\w*|token)\s*=\s*[\"']*(\S.*?)[\"']*\s*$"),
+    ("/etc/grafana/lockd.key", r"(?m)^[\w+/=]{20,}$"),
 )
 NOT_SHOWN = "(not shown)"
 
@@ -59,6 +112,8 @@ LOOKS_SECRET = (
     re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
     # redis://user:password@host
     re.compile(r"(://[^\s:/@]*:)[^\s/@]+(?=@)"),
+    # url: https://hooks.example.com/who/has/this/may/post
+    re.compile(r"(?i)((?<!\w)(?:api_|webhook_)?url[\"']?\s*[:=]\s*[\"']?\w+://[^\s/\"']+/)[^\s\"']+"),
     # name: value, name = value, "name": "value", also with the value in the next line: to the end of its
     # line, as it may have spaces. Not the name of a file that has the value.
     re.compile(
@@ -76,8 +131,16 @@ LOOKS_SECRET = (
 
 def main():
     secrets = secrets_of(SECRETS)
-    for command in (*COMMON, *(MASTER if sys.argv[1] == "master" else AGENT)):
+    for command in commands_of(sys.argv[1:]):
         print(f"=== {command}\n{without_secrets(output_of(command), secrets)}\n")
+
+
+def commands_of(parts):
+    """Each once: a host may be more than one thing."""
+    wanted = [*COMMON]
+    for part, _, url in (part.partition("=") for part in parts):
+        wanted += [command.format(url=url) for command in PARTS[part]]
+    return dict.fromkeys(wanted)
 
 
 def output_of(command):

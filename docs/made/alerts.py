@@ -14,9 +14,12 @@ ALERTS = REPOSITORY / "alerts"
 HEAD = f"""# Alerts
 
 {NOTE}
-`critical` pages somebody, `warning` is a ticket for the day, `info` is read beside another alert. Each alert
-has a runbook: what it means, what to look at, what to do. The rules are in `alerts/`, with unit tests for
-`promtool`; [metrics](../../alerts/METRICS.md) has what they read. How to bring them into your own Prometheus:
+`critical` pages somebody, `warning` is a ticket for the day, `info` is read beside another alert. One outage
+is one page: what is critical in a cluster comes as one incident, and what follows from another alert is
+hidden by it. Each alert has a runbook: what it means, what to look at, what to do, when it is over and whom
+to call ([how to use them](../../alerts/runbooks/README.md)). `lockctl runbook NAME` shows it in a terminal.
+The rules are in `alerts/`, with unit tests for `promtool`; [metrics](../../alerts/METRICS.md) has what they
+read. How to bring them into your own Prometheus:
 [own Prometheus and Grafana](../how-to/own-prometheus-and-grafana.md).
 """
 

@@ -54,7 +54,7 @@ At most {bytes} bytes, {tokens} words and signs, {nested} levels, {steps} steps 
 A script that is not recognised is refused: the error says why, and the agent logs `script_not_recognised`
 with its normal form. `lockctl doctor` names the last of them.
 
-`lockctl script FILE` says what a script is taken for, and asks no agent (`-`: it is read from the input;
+`lockctl script FILE` shows what a script is recognised as, and asks no agent (`-`: it is read from the input;
 `--json` for programs). The exit status is 1 for one that is not recognised, with its normal form.
 
 ## Libraries

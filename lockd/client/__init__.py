@@ -1,2 +1,2 @@
-"""What a Python app locks with, over the agent's socket: sync/ for threads, aio/ for asyncio, and what
-both share. Apps import it from `lockd` and `lockd.aio`."""
+"""How Python apps lock, over the agent's socket: sync/ for threads, aio/ for asyncio, and what both share.
+Apps import it from `lockd` and `lockd.aio`."""

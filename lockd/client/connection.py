@@ -1,7 +1,7 @@
 """redis-py's connections as lockd's clients use them: directly, without its layers of commands and retries.
 
-An exchange that did not come to its end closes its connection: what comes next on it could be the answer. A
-lease is not lost by that, since it belongs to the process.
+An exchange that was interrupted closes its connection: the next bytes on it could be the answer. No lease is
+lost by that, since leases belong to the process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class AgentConnection(UnixDomainSocketConnection):
-    """For threads. One at a time may use it."""
+    """For threads. Only one at a time may use it."""
 
     def __init__(self, path: str, timeout_s: float) -> None:
         super().__init__(  # type: ignore[no-untyped-call]
@@ -37,7 +37,8 @@ class AgentConnection(UnixDomainSocketConnection):
         )
         self.timeout_s = timeout_s
         self.settled = True
-        """False while a reply is to come, and for good when it did not: what comes next could be it."""
+        """False while a reply is expected, and for good if it did not come: the next bytes could be that
+        reply."""
         self._was_good = False
         self.pushes = PushReceiver()
         self._get_parser().set_pubsub_push_handler(self.pushes.hear)  # type: ignore[union-attr]
@@ -54,7 +55,8 @@ class AgentConnection(UnixDomainSocketConnection):
         return sock
 
     def open(self) -> None:
-        """Connect. AgentUnreachable when nobody is there, LimitReached when the agent has too many."""
+        """Connect. AgentUnreachable when no agent is there, LimitReached when the agent has too many
+        connections."""
         try:
             self.connect()  # type: ignore[no-untyped-call]
         except BaseException as failure:
@@ -65,7 +67,7 @@ class AgentConnection(UnixDomainSocketConnection):
         self.disconnect()  # type: ignore[no-untyped-call]
 
     def request(self, request: Request[T]) -> T:
-        """What comes of a request. If no reply comes, whatever the cause, it closes itself."""
+        """The result of a request. If no reply comes, for any reason, the connection closes itself."""
         self._send(request.packed)
         try:
             reply = self._read(request.wait_s) if request.replies == 1 else self._read_all(request)
@@ -79,8 +81,8 @@ class AgentConnection(UnixDomainSocketConnection):
             _raise_as_ours(failure, self.path)
 
     def _send(self, packed: bytes) -> None:
-        # Whether it is still open need not be asked before: a local socket whose other end is closed takes
-        # nothing, and says so.
+        # There is no need to check first whether it is still open: writing to a local socket whose other end
+        # is closed fails at once.
         try:
             if not self.is_connected:
                 raise RedisError("the connection is closed")
@@ -92,7 +94,7 @@ class AgentConnection(UnixDomainSocketConnection):
             _raise_as_ours(failure, self.path, unsent=is_closed and self._was_good)
 
     def _read_all(self, request: Request[T]) -> list[Any]:
-        """Of several commands. Where one has failed, the others have run all the same."""
+        """The result of several commands. If one of them failed, the others have been run all the same."""
         replies: list[Any] = []
         for _ in range(request.replies):
             try:
@@ -102,23 +104,23 @@ class AgentConnection(UnixDomainSocketConnection):
         return _all_good(replies)
 
     def _read(self, wait_s: float) -> Any:
-        # A wait of its own costs system calls: most requests do with the connection's.
+        # A separate timeout costs system calls: the connection's is right for most requests.
         return self.read_response(timeout=self.timeout_s + wait_s) if wait_s else self.read_response()
 
     def hear(self) -> bool:
-        """Take in the pushes that have come, without waiting for any. False when the agent has closed."""
+        """Read the pushes that have arrived, without waiting for any. False when the agent has closed."""
         try:
             while self.is_connected and self.can_read():
                 self.read_response(push_request=True, timeout=0, disconnect_on_error=False)
         except RedisTimeoutError:
-            pass  # a part of one; the rest is on its way
+            pass  # part of a push; the rest is on its way
         except RedisError:
             self.close()
         return self.is_connected
 
 
 class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
-    """For asyncio. One task at a time may use it."""
+    """For asyncio. Only one task at a time may use it."""
 
     def __init__(self, path: str, timeout_s: float) -> None:
         # Time limits are set here, around a whole exchange: redis-py's cost a task for each.
@@ -151,7 +153,8 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
             raise
 
     async def open(self) -> None:
-        """Connect. AgentUnreachable when nobody is there, LimitReached when the agent has too many."""
+        """Connect. AgentUnreachable when no agent is there, LimitReached when the agent has too many
+        connections."""
         try:
             async with asyncio.timeout(self.timeout_s):
                 await self.connect()  # type: ignore[no-untyped-call]
@@ -165,7 +168,7 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
         self._close()  # type: ignore[no-untyped-call]
 
     async def request(self, request: Request[T]) -> T:
-        """What comes of a request. If no reply comes, whatever the cause, it closes itself."""
+        """The result of a request. If no reply comes, for any reason, the connection closes itself."""
         try:
             if not self.is_connected:
                 raise RedisError("the connection is closed")
@@ -181,7 +184,7 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
             _raise_as_ours(failure, self.path)
 
     async def _read_all(self, number: int) -> list[Any]:
-        """Of several commands. Where one has failed, the others have run all the same."""
+        """The result of several commands. If one of them failed, the others have been run all the same."""
         replies: list[Any] = []
         for _ in range(number):
             try:
@@ -191,7 +194,7 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
         return _all_good(replies)
 
     async def hear(self) -> bool:
-        """Wait for the next push. False when the agent has closed. When cancelled, nothing gets lost."""
+        """Wait for the next push. False when the agent has closed. If it is cancelled, nothing gets lost."""
         try:
             await self.read_response(push_request=True, disconnect_on_error=False)
         except RedisError:
@@ -207,7 +210,7 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
 
 
 def _all_good(replies: list[Any]) -> list[Any]:
-    """Or the error that says most: that a lease was lost."""
+    """Or the most important error: that a lease was lost."""
     errors = [reply for reply in replies if isinstance(reply, ResponseError)]
     if errors:
         raise next((one for one in errors if isinstance(error_from(str(one)), LockLost)), errors[0])
@@ -215,7 +218,7 @@ def _all_good(replies: list[Any]) -> list[Any]:
 
 
 def _greet(sock: socket.socket) -> None:
-    # An agent that has too many connections says so and closes at once: what it said can still be read.
+    # An agent with too many connections says so and closes at once: its error can still be read.
     with suppress(BrokenPipeError):
         sock.sendall(HELLO)
 
@@ -231,7 +234,7 @@ async def _welcomed_async(connection: AsyncAgentConnection) -> None:
 
 
 def _raise_as_ours(failure: BaseException, path: str, *, unsent: bool = False) -> NoReturn:
-    """A failure of the connection as ours; what is none, such as KeyboardInterrupt, as it is."""
+    """A failure of the connection as one of our exceptions; others, such as KeyboardInterrupt, unchanged."""
     if isinstance(failure, ResponseError):
         raise error_from(str(failure)) from failure
     if not isinstance(failure, RedisError | OSError):

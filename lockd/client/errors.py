@@ -1,4 +1,4 @@
-"""What a call to lockd can fail with, as types that carry what one needs to go on."""
+"""The failures of calls to lockd, as types that carry what callers need to go on."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from lockd.core.errors import ErrorWord
 
 
 class LockdError(Exception):
-    """Any failure of lockd's; the agent's errors that have no class of their own are just this."""
+    """Any failure of lockd's. The agent's errors without a separate class are of this one."""
 
 
 class AgentUnreachable(LockdError):
     """No agent answers at the socket: it is not running, was stopped, or hangs.
 
-    `hangs`: it took the request and gave no answer in time, so what became of the request is not known.
-    `unsent`: the connection had been good before, and was closed when the request was to be sent: not a byte
-    of it has reached an agent.
+    `hangs`: it took the request and did not answer in time, so the outcome of the request is not known.
+    `unsent`: the connection had been good before, and was closed when the request should have been sent: not
+    a byte of it has reached an agent.
     """
 
     hangs: bool = False
@@ -24,7 +24,7 @@ class AgentUnreachable(LockdError):
 
 
 class Taken(LockdError):
-    """Another holds it, and the call was not to wait. `retry_after`: seconds after which to try again."""
+    """Another holds it, and the call did not ask to wait. `retry_after`: seconds after which to try again."""
 
     retry_after: float = 0.0
 
@@ -34,10 +34,10 @@ class WaitTimeout(LockdError):
 
 
 class NoQuorum(LockdError):
-    """Too few masters have a vote or answered in time: an outage, not contention. To extend also: the lease
-    was put back on masters by the agent that granted it, and only that one extends it.
+    """Too few masters have a vote or answered in time: an outage, not contention. For an extension, also: the
+    lease was put back on masters by the agent that granted it, and only that agent can extend it.
 
-    `reasons`: why, by the name of the master; empty when no single one was the cause.
+    `reasons`: why, by the name of the master; empty when no single master was the cause.
     """
 
     def __init__(self, text: str = "") -> None:
@@ -48,7 +48,7 @@ class NoQuorum(LockdError):
 class LockLost(LockdError):
     """The lease is not held any more, or can't be proven to be. `reason` says why.
 
-    `deadline_ns`: the end of its validity on CLOCK_BOOTTIME as last known, 0 when it isn't.
+    `deadline_ns`: the end of its validity on CLOCK_BOOTTIME as last known, 0 when it isn't known.
     """
 
     reason: str = ""
@@ -56,7 +56,8 @@ class LockLost(LockdError):
 
 
 class NotHeld(LockLost):
-    """Neither the agent nor the masters know such a lease: it ended, and another may hold by now."""
+    """Neither the agent nor the masters know such a lease: it has ended, and another may hold the resource by
+    now."""
 
 
 class Denied(LockdError):
@@ -64,7 +65,7 @@ class Denied(LockdError):
 
 
 class LimitReached(LockdError):
-    """A limit of the agent is in the way; the text says which."""
+    """A limit of the agent is reached; the text says which."""
 
 
 class Draining(LockdError):

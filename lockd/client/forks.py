@@ -1,4 +1,4 @@
-"""What becomes of this process's files and threads in a child that it forks: the child must not use them."""
+"""What happens to this process's files and threads in a child that it forks: the child must not use them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Forkable(Protocol):
     """Something with files or threads of this process, which a forked child must not use."""
 
     def _forked(self) -> None:
-        """In the child: let go of what is the parent's, and begin afresh."""
+        """In the child: let go of what belongs to the parent, and start fresh."""
 
 
 class Open(Protocol):
@@ -31,10 +31,11 @@ def survive_forks(forkable: Forkable) -> None:
 
 
 def let_go(connections: Iterable[Open]) -> None:
-    """In a child: have these connections lead nowhere.
+    """In a child: make these connections lead nowhere.
 
-    One that stays open in a child would keep the lock when the parent dies. To close its file under the
-    objects that own it could hit whatever gets the same number next, so something harmless takes its place.
+    A connection that stays open in a child would keep the lock when the parent dies. Closing its file without
+    the objects that own it could hit whatever gets the same number next, so something harmless takes its
+    place.
     """
     nothing = os.open(os.devnull, os.O_RDWR)
     for connection in connections:

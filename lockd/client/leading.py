@@ -1,4 +1,4 @@
-"""What a leadership says of itself, whichever client it uses. No I/O."""
+"""What a leadership tells about itself, in both clients. No I/O."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ RESIGNED = "it was given up here"
 
 
 class Leader(Generic[L]):
-    """Stands for leader, and leads by one lease after the other. In a forked child it leads nothing.
+    """Stands for leader, and leads with one lease after the other. In a forked child it leads nothing.
 
-    trouble: why there is no lease yet, by the last try; '' while there is nothing to say.
+    trouble: why the last try brought no lease; '' while there is nothing to say.
     """
 
     def __init__(self, elected: Elected[L], deposed: Deposed[L] | None) -> None:
@@ -34,7 +34,7 @@ class Leader(Generic[L]):
 
     @property
     def term(self) -> int | None:
-        """The fence of the lease that it leads by; None while it does not."""
+        """The fence of the lease with which it leads; None while it does not."""
         lease = self._leads_by()
         return None if lease is None else lease.fence
 
@@ -45,4 +45,4 @@ class Leader(Generic[L]):
 
 
 def _nothing(_lease: HeldLease, _reason: str) -> None:
-    """Nobody wants to be told."""
+    """For leaderships without that callback."""

@@ -1,6 +1,6 @@
-"""What the clients ask the agent, and what an app gets of its answers: the words of the wire are here.
+"""What the clients ask the agent, and what an app gets from its answers: the words of the wire are here.
 
-Each request comes with what makes something of its reply, so a client carries bytes and knows no more.
+Each request comes with a function that decodes its reply, so a client only carries bytes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Row = dict[str, Any]
 
 
 class Request(NamedTuple, Generic[T]):
-    """packed: as it goes over the wire. decode: what an app gets of a reply that was read just now. wait_s:
-    how long the agent may take beyond its usual time. replies: so many commands it is; decode gets a list of
-    theirs, if they are more than one."""
+    """packed: as it goes over the wire. decode: turns a reply that was read just now into what an app gets.
+    wait_s: how long the agent may take beyond its usual time. replies: how many commands it is; if more than
+    one, decode gets a list of the replies."""
 
     packed: bytes
     decode: Callable[[Any], T]
@@ -34,7 +34,8 @@ class Request(NamedTuple, Generic[T]):
 
 
 class LeaseOptions(TypedDict, total=False):
-    """What both clients' `acquire` takes beside the resource; `on_lost`, the rest, is each one's own."""
+    """The options of both clients' `acquire`, apart from the resource; `on_lost`, the last one, differs
+    between them."""
 
     ttl: float
     wait: float
@@ -55,13 +56,13 @@ def lock(
     clock: AgentClock,
     token: bytes,
 ) -> Request[View]:
-    """A session lock asks for its renewals to be pushed; a detached one has none. keys: of the resource.
-    token: what the request is known by, also to an agent that is asked again."""
+    """A session lock asks for pushes about its renewals; a detached one has none. keys: of the resource.
+    token: the name of the request, also for an agent that is asked again."""
     wait_ms = to_ms(wait, "wait")
     if detached and len(keys) > 1:
-        raise ValueError("several are held, and renewed, for their process: detached goes with one resource")
+        raise ValueError("detached is only for one resource: several are held and renewed for their process")
     if slots is not None and (slots < 1 or len(keys) > 1):
-        raise ValueError("slots is a number from 1 on, of one resource")
+        raise ValueError("slots must be 1 or more, for one resource")
     kind = b"DETACHED" if detached else b"NOTIFY"
     words: tuple[bytes | int, ...] = (b"LOCK", keys[0], ttl_ms, kind, b"TOKEN", token)
     if wait_ms:
@@ -86,15 +87,15 @@ def lock(
 
 
 def unlock(*names: tuple[bytes, bytes]) -> Request[None]:
-    """names: a resource and a token each. Also withdraws what was asked for by that token, and is not to be
+    """names: pairs of resource and token. It also withdraws requests with these tokens, so that they are not
     granted any more."""
     packed = b"".join([_packed(b"UNLOCK", *name) for name in names])
     return Request(packed, _done, replies=len(names))
 
 
 def extend(view: View, ttl_ms: int) -> Request[None]:
-    """The view knows of it once the reply is decoded. Of a session lock, the connection gets its news from
-    then on."""
+    """The view gets the new deadline once the reply is decoded. For a session lock, the connection gets its
+    news from then on."""
 
     def extended(reply: Any) -> None:
         now_ns = boottime_ns()
@@ -111,7 +112,7 @@ def holder(resource: str | bytes) -> Request[Row | None]:
 
 
 def locks(pattern: str | bytes, local: bool) -> Request[list[Row]]:
-    """local: of this agent's leases only."""
+    """local: only this agent's leases."""
     words = (b"LOCKS", key_of(pattern))
     return Request(_packed(*words, b"LOCAL") if local else _packed(*words), _rows)
 
@@ -134,7 +135,7 @@ def key_of(resource: str | bytes) -> bytes:
 
 
 def keys_of(resource: Resource | Resources) -> list[bytes]:
-    """The same of all. ValueError for none."""
+    """The same for several. ValueError if there are none."""
     names = [resource] if isinstance(resource, str | bytes) else resource
     if not names:
         raise ValueError("no resource is named")
@@ -142,7 +143,7 @@ def keys_of(resource: Resource | Resources) -> list[bytes]:
 
 
 def to_ms(seconds: float, name: str) -> int:
-    """Whole milliseconds, at least 1 for more than nothing. ValueError for what is no span of time."""
+    """Whole milliseconds, at least 1 for more than nothing. ValueError if it is not a duration."""
     if not 0 <= seconds < 1e12:
         raise ValueError(f"{name} must be a number of seconds, 0 or more, not {seconds!r}")
     return round(seconds * 1000) or int(seconds > 0)
@@ -158,7 +159,7 @@ def _packed(*words: bytes | int) -> bytes:
 
 
 def _done(_reply: object) -> None:
-    """Its coming says it all."""
+    """For replies without content."""
 
 
 def _rows(reply: list[dict[bytes, Any]]) -> list[Row]:
@@ -166,7 +167,7 @@ def _rows(reply: list[dict[bytes, Any]]) -> list[Row]:
 
 
 def _row(reply: dict[bytes, Any]) -> Row:
-    """A map of a reply, with text for bytes."""
+    """A map of a reply, decoded to text."""
     return {_text(name): _text(value) for name, value in reply.items()}
 
 

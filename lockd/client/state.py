@@ -1,7 +1,7 @@
-"""What an app knows of its lease, whichever client it uses. No I/O.
+"""What an app knows about its lease, in both clients. No I/O.
 
-The agent renews a lease on its own and tells of it in pushes (RESP3). So what an app knows is the last
-deadline that it heard of, as its own clock has it (client/deadlines.py).
+The agent renews a lease without being asked and reports that in pushes (RESP3). So an app knows the last
+deadline that it heard of, on its own clock (client/deadlines.py).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _LONGEST_NOTICE_NS = 5_000 * NS_PER_MS
 _HEAD_START_NS = 50 * NS_PER_MS
 
 LONGEST_SLEEP_S = 1.0
-"""Timers stand still while the machine is suspended, deadlines don't: who watches a lease looks at the clock
+"""Timers stand still while the machine is suspended, deadlines don't: a watcher of a lease looks at the clock
 this often."""
 
 
 class LeaseView:
     """A lease as its app knows it: from replies, from pushes, and from the clock.
 
-    loss: why it is lost for certain. broken: its connection is closed, so nothing is heard of it, and whether
-    an agent renews it isn't known: the next one on this host does, when it is there. It is good until its
-    deadline in any case.
+    loss: why it is certainly lost. broken: its connection is closed, so there is no news of it, and it isn't
+    known whether an agent renews it: the next agent on this host will, when it is there. In any case it is
+    valid until its deadline.
     """
 
     __slots__ = (
@@ -46,10 +46,10 @@ class LeaseView:
         clock: AgentClock,
         now_ns: int,
     ) -> None:
-        """reply: what the agent answered, and was read now."""
+        """reply: the agent's answer, which was read just now."""
         self.resource = resource
         self.key: bytes = reply.get(b"resource", key)
-        """As the agent knows it: a slot has a name of its own."""
+        """Its name as the agent knows it: a slot's differs from the resource's."""
         self.slot: int | None = reply.get(b"slot")
         self.ttl_ms = ttl_ms
         self.detached = detached
@@ -62,11 +62,11 @@ class LeaseView:
 
     @property
     def parts(self) -> tuple[LeaseView, ...]:
-        """The leases that it is of: see LeaseViews."""
+        """The leases that it stands for: see LeaseViews."""
         return (self,)
 
     def hear(self, push: list[Any]) -> None:
-        """A push of the agent's. Those about an earlier lease of the same connection don't count."""
+        """A push from the agent. Pushes about an earlier lease of the same connection don't count."""
         kind = push[0]
         if push[1:3] != [self.key, self.token]:
             return
@@ -77,31 +77,31 @@ class LeaseView:
             self.deadline_ns = self._clock.here_ns(push[4])
 
     def lose(self, reason: str) -> None:
-        """It is lost for certain. The first reason counts: others follow from it."""
+        """It is certainly lost. The first reason counts: others follow from it."""
         self.loss = self.loss or reason or "the agent did not say why"
 
     def extended(self, ttl_ms: int, reply: dict[bytes, Any], now_ns: int) -> None:
-        """The answer to an EXTEND, which was read now."""
+        """The answer to an EXTEND, which was read just now."""
         self.ttl_ms = max(self.ttl_ms, ttl_ms)
         self.deadline_ns = max(self.deadline_ns, self._clock.deadline_ns(reply, now_ns))
 
     @property
     def may_last_until_ns(self) -> int:
-        """An agent may have renewed it a moment ago, and not said so yet, or not been heard."""
+        """An agent may have renewed it a moment ago, and its push may not have arrived."""
         return max(self.deadline_ns, boottime_ns() + self.ttl_ms * NS_PER_MS)
 
     @property
     def notice_ns(self) -> int:
-        """How long before its deadline a lease that was not renewed is as good as lost: the agent's rule."""
+        """How long before its deadline a lease that was not renewed counts as lost: the agent's rule."""
         return min(self.ttl_ms * NS_PER_MS // 5, _LONGEST_NOTICE_NS)
 
     @property
     def alarm_ns(self) -> int:
-        """When to warn without the agent. If it can speak, it did a moment ago, with the reason."""
+        """When to warn without the agent. An agent that can speak did so a moment before, with the reason."""
         return self.deadline_ns - self.notice_ns + min(self.notice_ns // 10, _HEAD_START_NS)
 
     def due(self, now_ns: int) -> str:
-        """Why its holder has to be warned now; '' while there is no reason to."""
+        """Why its holder has to be warned now; '' while there is no reason."""
         if self.loss:
             return self.loss
         if now_ns < self.alarm_ns:
@@ -109,12 +109,12 @@ class LeaseView:
         if self.detached:
             return "its TTL ends"
         if self.broken:
-            return "its agent has closed the connection, and no other has gone on with it in time"
-        return "the agent has not renewed it in time, nor said why"
+            return "its agent closed the connection, and no other agent took over in time"
+        return "the agent did not renew it in time, and gave no reason"
 
     def stale(self, now_ns: int) -> bool:
-        """True when an agent should know more: it pushes nothing to an app that doesn't read, and one that
-        was started anew doesn't know yet who wants to hear."""
+        """True when an agent may know more: it does not push to an app that doesn't read, and after a restart
+        it doesn't know yet who wants to hear."""
         if self.loss or self.detached:
             return False
         return self.broken or now_ns >= self.deadline_ns - self.notice_ns
@@ -126,7 +126,7 @@ class LeaseView:
         if now_ns >= self.deadline_ns:
             return "its deadline has passed"
         if self.broken and now_ns >= self.deadline_ns - self.notice_ns:
-            return "its agent has closed the connection, and the deadline is near"
+            return "its agent closed the connection, and the deadline is near"
         return ""
 
 
@@ -146,7 +146,7 @@ class LeaseViews:
 
     @property
     def token(self) -> bytes:
-        """One for all: it was chosen here."""
+        """One token for all: it was chosen here."""
         return self.parts[0].token
 
     @property
@@ -191,7 +191,7 @@ class LeaseViews:
         return self._first(lambda part: part.why_lost(now_ns))
 
     def _first(self, reason_of: Callable[[LeaseView], str]) -> str:
-        """The first reason that there is, and whose it is."""
+        """The first reason that there is, and the lease that it is about."""
         found = ((part, reason_of(part)) for part in self.parts)
         return next((f"{reason} ({part.resource!r})" for part, reason in found if reason), "")
 
@@ -205,8 +205,8 @@ def names_of(view: View) -> list[tuple[bytes, bytes]]:
 
 
 class HeldLease:
-    """A resource that this process holds, or several that it locked together, by whichever client. In a
-    forked child it holds nothing."""
+    """A resource that this process holds, or several that it locked together, in either client. In a forked
+    child it holds nothing."""
 
     __slots__ = ("_over", "_pid", "_view")
 
@@ -217,24 +217,24 @@ class HeldLease:
 
     @property
     def resource(self) -> str | bytes | Sequence[str | bytes]:
-        """What was locked, as it was given."""
+        """The resource or resources, as they were given."""
         return self._view.resource
 
     @property
     def token(self) -> str:
-        """Who holds: 32 hex digits that no other lease has."""
+        """Identifies the holder: 32 hex digits that no other lease has."""
         return self._view.token.decode()
 
     @property
     def fence(self) -> int:
-        """In which order: larger than that of any earlier lease of the resource. Of several, each has its
-        own: ValueError, see `fences`."""
+        """The order of grants: larger than the fence of any earlier lease of the resource. With several
+        resources, each has its own: ValueError, see `fences`."""
         [(_, fence)] = self.fences.items()
         return fence
 
     @property
     def fences(self) -> dict[str | bytes, int]:
-        """By resource."""
+        """The fences, by resource."""
         return {part.resource: part.fence for part in self._view.parts}
 
     @property
@@ -253,7 +253,7 @@ class HeldLease:
         return bool(self._why_lost())
 
     def remaining(self) -> float:
-        """For how many seconds it is good if it is not renewed any more; 0 when it is lost."""
+        """For how many seconds it is valid if it is not renewed any more; 0 when it is lost."""
         lost = self._why_lost()
         return 0.0 if lost else max(0.0, (self._view.deadline_ns - boottime_ns()) / 1e9)
 
@@ -261,9 +261,9 @@ class HeldLease:
         return self._gone() or self._view.why_lost(boottime_ns())
 
     def _gone(self) -> str:
-        """Why this object holds nothing, whatever the agent may say; '' when it may hold."""
+        """Why this object holds nothing, whatever the agent says; '' when it may hold."""
         if self._pid != os.getpid():
-            return "it belongs to the process that this one was forked from"
+            return "it belongs to the parent of this forked process"
         return "it was released" if self._over else ""
 
     def _lost(self, reason: str) -> LockLost:
@@ -272,11 +272,11 @@ class HeldLease:
         return error
 
     def _judge(self, lost_before: str, failure: LockdError | None) -> bool:
-        """What a release comes to, by what was known before it and how UNLOCK failed. True: given back."""
+        """The result of a release, from what was known before it and how UNLOCK failed. True: given back."""
         view = self._view
         if isinstance(failure, LockLost):
             raise self._lost(view.loss or failure.reason) from None
-        # While its connection was open, the agent knew better than the deadline that was last heard of here.
+        # While its connection was open, the agent knew better than the last deadline that arrived here.
         if lost_before and (failure or view.broken or view.detached):
             raise self._lost(lost_before) from failure
         if failure is None or isinstance(failure, AgentUnreachable | NoQuorum | Draining):
@@ -285,7 +285,7 @@ class HeldLease:
 
     @property
     def slot(self) -> int | None:
-        """Which slot it is, from 0 on; None where none was asked for."""
+        """The number of its slot, from 0 on; None if it is not a slot."""
         return self._view.parts[0].slot
 
     def __repr__(self) -> str:
@@ -294,11 +294,11 @@ class HeldLease:
         return f"<Lease of {self._view.resource!r}, fence {fences}: {state}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a lease can't be pickled: it lives in the process that has its connection")
+        raise TypeError("a lease can't be pickled: it belongs to the process that has its connection")
 
 
 class PushReceiver:
-    """Where a connection's pushes go: to the lease that it carries now, if any."""
+    """Passes a connection's pushes on to the lease that it carries now, if any."""
 
     __slots__ = ("view",)
 

@@ -12,9 +12,9 @@ _COUNT_MASK, _TIME_MASK = (1 << 24) - 1, (1 << 40) - 1
 
 
 class Tokens:
-    """Those of one process, from the OS's randomness once: asking for it each time would let go of the
-    interpreter, for which dozens of threads may be waiting. The clock is in them for machines that were
-    copied while they ran, and count on alike."""
+    """The tokens of one process, from randomness that the OS gave once. Asking for more each time would
+    release the interpreter, for which dozens of threads may be waiting. The clock is part of them because of
+    machines that were copied while they ran: both copies would count on alike."""
 
     def __init__(self) -> None:
         self._count = count()

@@ -1,1 +1,2 @@
-"""The agent's configuration: one YAML file, read once, every mistake told at once, into a frozen value."""
+"""The agent's configuration: one YAML file, read once into a frozen value; every mistake in it is reported at
+once."""

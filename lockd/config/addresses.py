@@ -19,7 +19,7 @@ def split_address(address: str) -> tuple[str, int]:
     host: str = found["v6"] or found["name"]
     if found["v6"]:
         ipaddress.IPv6Address(host)
-    elif re.search(r"(^|\.)[0-9]+\.?$", host):  # it ends in a number: an IPv4 address, or one mistyped
+    elif re.search(r"(^|\.)[0-9]+\.?$", host):  # it ends in a number: an IPv4 address, or a mistyped one
         ipaddress.IPv4Address(host)
     elif not re.fullmatch(r"([A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?", host):
         raise ValueError("not a host name")
@@ -27,7 +27,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def endpoint(address: str) -> tuple[str, int] | None:
-    """What an address comes down to, so that two spellings of it are equal; None when it isn't one."""
+    """An address in a normal form, so that two spellings of it are equal; None when it isn't one."""
     try:
         host, port = split_address(address)
     except ValueError:

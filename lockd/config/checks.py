@@ -1,6 +1,6 @@
-"""What is wrong between the fields of a configuration.
+"""Mistakes between the fields of a configuration.
 
-It looks at the document as it was written: pydantic compares fields only once each is good by itself.
+It looks at the document as it was written: pydantic compares fields only once each is valid by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lockd.config.problems import Loc, Problem, Schema, describe_value, path_of
 
 
 def _at(document: Any, *loc: str | int) -> Any:
-    """The value at a path of the document (or of models, when made in Python); None where there is none."""
+    """The value at a path of the document (or of models, when made in Python); None if there is none."""
     for part in loc:
         if isinstance(document, BaseModel):
             document = getattr(document, str(part), None)
@@ -35,7 +35,7 @@ def _items(document: Any, section: str) -> Sequence[Any]:
 
 _TAKEN_NAMES = {
     "other": (
-        "is other, which is the class of what no class matches",
+        "is other, which is the class of all resources that no class matches",
         "write another name, or set its policy under defaults",
     ),
     "canary": ("is canary, which is the class of the agent's own lock (canary_ms)", "write another name"),
@@ -43,7 +43,7 @@ _TAKEN_NAMES = {
 
 
 def contradictions(document: Any, schema: Schema) -> Iterator[Problem]:
-    """What is wrong between fields, each of which may be good by itself, or may not."""
+    """Mistakes between fields; each field may be valid by itself, or not."""
     yield from _wrong_number_of_masters(document)
     yield from _repeated(document, "masters", "name", str)
     yield from _repeated(document, "masters", "address", endpoint)
@@ -60,7 +60,7 @@ def _wrong_number_of_masters(document: Any) -> Iterator[Problem]:
     masters = _at(document, "masters")
     if isinstance(masters, list | tuple) and len(masters) not in (1, 3, 5, 7, 9):
         count = len(masters)
-        even = f", which survive no more failures than {count - 1} do" if count in (4, 6, 8) else ""
+        even = f", which survive no more failures than {count - 1}" if count in (4, 6, 8) else ""
         yield Problem("masters", f"has {count} masters{even}", "write 3, 5, 7 or 9 (or 1, to try things out)")
 
 
@@ -78,15 +78,15 @@ def _repeated(document: Any, section: str, key: str, same: Callable[[str], objec
 def _wrong_pairs(document: Any) -> Iterator[Problem]:
     password, file = _at(document, "auth", "password"), _at(document, "auth", "password_file")
     if password is not None and file is not None:
-        yield Problem("auth", "has both password and password_file", "keep one, better password_file")
+        yield Problem("auth", "has both password and password_file", "keep one, preferably password_file")
     if _at(document, "auth", "username") is not None and password is None and file is None:
-        yield Problem("auth", "has a username but no password", "write password_file beside it")
+        yield Problem("auth", "has a username but no password", "add password_file")
     if (_at(document, "tls", "cert_file") is None) != (_at(document, "tls", "key_file") is None):
-        yield Problem("tls", "has only one of cert_file and key_file", "write both, or neither")
+        yield Problem("tls", "has only one of cert_file and key_file", "write both or neither")
 
 
 def _orders(document: Any) -> Iterator[tuple[Loc, Loc]]:
-    """Paths of numbers of which the first must not be above the second."""
+    """Pairs of paths; the first number must not be above the second."""
     yield ("min_ttl_ms",), ("max_ttl_ms",)
     classes = [("classes", index, "max_ttl_ms") for index, _ in enumerate(_items(document, "classes"))]
     for ceiling in (("defaults", "max_ttl_ms"), *classes):
@@ -105,7 +105,7 @@ def _out_of_order(document: Any, low: Loc, high: Loc, schema: Schema) -> Iterato
     written = [loc for loc in (low, high) if _at(document, *loc) is not None]
     if least is None or most is None or least <= most or not written:
         return
-    if max(written, key=len) == low:  # the more particular one is to blame
+    if max(written, key=len) == low:  # report the more specific one
         yield Problem(
             path_of(low),
             f"is {least}, above {path_of(high)} ({most})",
@@ -120,7 +120,8 @@ def _out_of_order(document: Any, low: Loc, high: Loc, schema: Schema) -> Iterato
 
 
 def _number(document: Any, loc: Loc, schema: Schema) -> int | None:
-    """The number at a path, or its default; None when it is inherited, or no number, as pydantic will say."""
+    """The number at a path, or its default; None when it is inherited, or is not a number, as pydantic will
+    report."""
     value, field = _at(document, *loc), schema.field(loc)
     if value is None and field and loc[0] != "classes":
         value = field.default

@@ -6,8 +6,8 @@ from lockd.config.model import Config
 
 
 class Current:
-    """A reload puts another one here, whole. So whoever wants a setting that a reload may change asks here
-    each time, and keeps none. Replaced by the event loop; other threads may read it."""
+    """A reload replaces the whole configuration here. So read a setting that a reload may change from here
+    each time, and keep no copy. The event loop replaces it; other threads may read it."""
 
     def __init__(self, config: Config) -> None:
         self.config = config

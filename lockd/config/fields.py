@@ -1,4 +1,4 @@
-"""What one field of the configuration may be.
+"""The types of the configuration's fields.
 
 A field's description completes the sentence "write ..." of a problem.
 """
@@ -78,8 +78,8 @@ def _secret_file(path: Path) -> Path:
 def _socket_path(path: Path) -> Path:
     if not path.is_absolute():  # started by systemd, the agent would make it in the root folder
         raise refuse(
-            f"is {describe_value(str(path))}, which depends on the folder that lockd is started in",
-            f'write the whole path, as "{DEFAULT_SOCKET}"',
+            f"is {describe_value(str(path))}, which is relative to the folder where lockd is started",
+            f'write an absolute path, such as "{DEFAULT_SOCKET}"',
         )
     if (size := len(os.fsencode(path))) > SOCKET_PATH_BYTES:
         raise refuse(f"is {size} bytes long", f"write a path of at most {SOCKET_PATH_BYTES} bytes")
@@ -88,7 +88,7 @@ def _socket_path(path: Path) -> Path:
 
 def _octal_mode(mode: object) -> int:
     if not isinstance(mode, str) or not re.fullmatch(r"0?[0-7]{3}", mode):
-        raise refuse(f"is {describe_value(mode)}", 'write the octal permissions in quotes, as "0660"')
+        raise refuse(f"is {describe_value(mode)}", 'write octal permissions in quotes, such as "0660"')
     return int(mode, 8)
 
 
@@ -98,10 +98,12 @@ def _bound(word: object) -> Bound:
     return Bound(str(word))
 
 
-MASTER_ADDRESS = 'host:port, as "10.0.0.1:6379" or "[2001:db8::1]:6379"'
-METRICS_ADDRESS = 'host:port, as "127.0.0.1:9480" or "[::1]:9480", or null for none'
+MASTER_ADDRESS = 'host:port, such as "10.0.0.1:6379" or "[2001:db8::1]:6379"'
+METRICS_ADDRESS = 'host:port, such as "127.0.0.1:9480" or "[::1]:9480", or null for none'
 ClusterName = Annotated[StrictStr, text("1 to 64 letters, digits, '.', '_' or '-'", "[A-Za-z0-9._-]{1,64}")]
-Label = Annotated[StrictStr, text("1 to 63 of a-z, 0-9 and '_', a letter first", "[a-z][a-z0-9_]{0,62}")]
+Label = Annotated[
+    StrictStr, text(("1 to 63 of a-z, 0-9 and '_', beginning with a letter"), "[a-z][a-z0-9_]{0,62}")
+]
 HostName = Annotated[StrictStr, text("a host name without a port", r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")]
 SystemName = Annotated[StrictStr, Field(min_length=1)]
 Pem = Annotated[Path, AfterValidator(_readable)]

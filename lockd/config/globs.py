@@ -1,9 +1,9 @@
 """Globs over names, as Redis reads them: `*`, `?`, `[ab]`, `[a-z]`, `[^ab]`, and `\\x` for x itself.
 
 Apps choose both the names and some of the patterns, so the cost is bounded whatever they choose. A name is
-read once, a byte at a time, and what a byte costs is a few operations on a whole number that has one bit for
-each element of the pattern: bit n says that the first n elements can match what was read so far. There is no
-going back, so stars multiply nothing. Plain text at both ends, which is all that most patterns have besides
+read once, byte by byte, and each byte costs a few operations on one integer. It has one bit for each element
+of the pattern: bit n says that the first n elements can match what was read so far. There is no
+backtracking, so stars multiply nothing. Plain text at both ends, which is all that most patterns have besides
 stars, is compared as text.
 """
 
@@ -16,11 +16,12 @@ _STAR, _ANY, _BACKSLASH, _OPEN, _CLOSE, _NOT, _DASH = b"*?\\[]^-"
 _EVERY_BYTE = frozenset(range(256))
 
 _Element = frozenset[int] | None
-"""The bytes that may stand there; None for a star."""
+"""The bytes that may be there; None for a star."""
 
 
 def matcher(pattern: bytes) -> Callable[[bytes], bool]:
-    """Whether a whole name matches the glob. Every pattern means something: a set left open ends with it."""
+    """Whether a whole name matches the glob. Every pattern has a meaning: a set that is not closed ends with
+    it."""
     elements = _elements(pattern)
     front = _plain(elements)
     back = _plain(elements[len(front) :][::-1])[::-1]
@@ -41,7 +42,7 @@ def matcher(pattern: bytes) -> Callable[[bytes], bool]:
 
 
 def _plain(elements: list[_Element]) -> bytes:
-    """The text that the elements begin with."""
+    """The text with which the elements begin."""
     text = bytearray()
     for element in elements:
         if element is None or len(element) != 1:
@@ -80,7 +81,7 @@ def _walker(elements: list[_Element]) -> Callable[[bytes], bool]:
 
 
 def _elements(pattern: bytes) -> list[_Element]:
-    """A star beside a star says nothing more."""
+    """A star next to a star adds nothing."""
     elements: list[_Element] = []
     at = 0
     while at < len(pattern):
@@ -91,7 +92,7 @@ def _elements(pattern: bytes) -> list[_Element]:
 
 
 def _element(pattern: bytes, at: int) -> tuple[_Element, int]:
-    """The element that begins there, and where the next one does."""
+    """The element that begins there, and where the next one begins."""
     byte = pattern[at]
     if byte == _STAR:
         return None, at + 1
@@ -105,7 +106,7 @@ def _element(pattern: bytes, at: int) -> tuple[_Element, int]:
 
 
 def _set(pattern: bytes, at: int) -> tuple[_Element, int]:
-    """Behind an opening bracket; without a closing one it is as if there were one at the end."""
+    """After an opening bracket; without a closing one it is as if there were one at the end."""
     negated = pattern[at : at + 1] == b"^"
     at += negated
     found = set[int]()

@@ -1,8 +1,8 @@
-"""What the file says, as a frozen value that is passed down.
+"""The contents of the file, as a frozen value that is passed down.
 
-An operator who made five mistakes wants to hear of five, each with where it is and what to write instead.
-Pydantic finds what is wrong with single fields (fields.py), checks.py what is wrong between fields;
-problems.py has the words for it, and yaml.py reads the file.
+An operator who made five mistakes wants to hear of five, each with its place and what to write instead.
+Pydantic finds mistakes in single fields (fields.py), checks.py finds those between fields; problems.py has
+the words for them, and yaml.py reads the file.
 """
 
 import hashlib
@@ -62,7 +62,7 @@ from lockd.core.validity import DAY_MS
 from lockd.core.values import Bound, quorum_of
 
 CANARY = "canary"
-"""The class of the lock that the agent takes now and then, to see that locks can be had."""
+"""The class of the lock that the agent takes now and then, to check that locking works."""
 CLASSES_REMEMBERED = 4_096  # resources whose class is remembered: bounded, since apps choose the names
 
 
@@ -95,18 +95,19 @@ class Auth(_Section):
 
 
 class Tls(_Section):
-    """TLS to the masters. A certificate and key of the agent's own only when the masters ask for them."""
+    """TLS to the masters. The agent needs a certificate and key only if the masters ask for them."""
 
     ca_file: Pem = Field(description="the path of the CA certificates in PEM")
     cert_file: Pem | None = optional("the path of the agent's certificate in PEM")
     key_file: Pem | None = optional("the path of the certificate's key in PEM")
     server_name: SystemName | None = optional(
-        'the name in the masters\' certificates, as "{name}" or masters.example.com'
+        'the name in the masters\' certificates, such as "{name}" or masters.example.com'
     )
 
 
 class MetricsTls(_Section):
-    """HTTPS where Prometheus reads metrics. client_ca_file: who reads has to show a certificate of these."""
+    """HTTPS where Prometheus reads metrics. client_ca_file: readers have to show a certificate signed by
+    these."""
 
     cert_file: Pem = Field(description="the path of the certificate in PEM")
     key_file: Pem = Field(description="the path of the certificate's key in PEM")
@@ -128,7 +129,8 @@ class Timeouts(_Section):
 
 
 class Policy(_Section):
-    """What a class may do. `max_ttl_ms` None: the global one. `users` and `groups` None: everybody may."""
+    """The rules for a class. `max_ttl_ms` None: the global one. `users` and `groups` None: everybody may
+    lock."""
 
     max_ttl_ms: StrictInt | None = whole(None, 10, DAY_MS)
     max_wait_ms: StrictInt = whole(60_000, 0, DAY_MS)
@@ -136,8 +138,8 @@ class Policy(_Section):
     lock_delay_ms: StrictInt = whole(0, 0, DAY_MS)
     keep_ms: StrictInt = whole(0, 0, 60_000)
     bound: BoundTo = Field(default=Bound.PROCESS, description="process or connection")
-    users: tuple[SystemName, ...] | None = optional("a list of user names, as [alice, bob]")
-    groups: tuple[SystemName, ...] | None = optional("a list of group names, as [web, ops]")
+    users: tuple[SystemName, ...] | None = optional("a list of user names, such as [alice, bob]")
+    groups: tuple[SystemName, ...] | None = optional("a list of group names, such as [web, ops]")
     wait_objective_ms: StrictInt = whole(1_000, 1, DAY_MS)
     page_on_loss: StrictBool = Field(default=False, description="true or false")
 
@@ -149,10 +151,11 @@ class Policy(_Section):
 
 
 class LockClass(Policy):
-    """A group of resources under one policy. In a Config its values are resolved: none is left to look up."""
+    """A group of resources under one policy. In a Config its values are resolved, with all defaults filled
+    in."""
 
     name: Label
-    match: StrictStr = text('a glob over resource names, as "billing:*", or "*" for all')
+    match: StrictStr = text('a glob for resource names, such as "billing:*", or "*" for all')
     max_ttl_ms: StrictInt = whole(60_000, 10, DAY_MS)
 
 
@@ -194,7 +197,7 @@ class Config(_Section):
     admin_group: SystemName | None = optional("a group name, or null for none")
     metrics: MetricsAddress | None = Field(default="127.0.0.1:9480", description=METRICS_ADDRESS)
     metrics_hosts: tuple[HostName, ...] = Field(
-        default=(), description="a list of host names without ports, as [web1.example.com]"
+        default=(), description="a list of host names without ports, such as [web1.example.com]"
     )
     metrics_tls: MetricsTls | None = None
     canary_ms: StrictInt = whole(10_000, 0, DAY_MS)
@@ -247,18 +250,19 @@ class Config(_Section):
         return (*(one.name for one in self.classes), "other", CANARY)
 
     def class_named(self, label: str) -> LockClass:
-        """The policy of a class; that of `other` where none is configured under this name."""
+        """The policy of a class; that of `other` if none is configured under this name."""
         return next((one for one in self.classes if one.name == label), self.other)
 
     @cached_property
     def class_of(self) -> Callable[[bytes], LockClass]:
-        """`class_of(resource)`: the first class that matches, else `other`. Hot, so a caching C function."""
+        """`class_of(resource)`: the first class that matches, else `other`. It is called for every lock, so
+        it is a caching C function."""
         return lru_cache(maxsize=CLASSES_REMEMBERED)(self.find_class)
 
     @cached_property
     def find_class(self) -> Callable[[bytes], LockClass]:
-        """The same without remembering: for many resources that nobody is about to lock. Linear in the name
-        for each class, whatever its glob. A slot is of the class of its resource."""
+        """The same without a cache, for many resources that are not about to be locked. Its cost is linear in
+        the name for each class, whatever its glob. A slot belongs to the class of its resource."""
         matchers = [(matcher(one.match.encode("utf-8", "surrogateescape")), one) for one in self.classes]
         other = self.other
 
@@ -269,7 +273,7 @@ class Config(_Section):
         return find
 
     def password(self) -> str | None:
-        """The masters' password, read anew from its file each time; ConfigError when that can't be done."""
+        """The masters' password, read from its file each time; ConfigError when that can't be done."""
         try:
             in_file = secret_in(self.auth.password_file) if self.auth.password_file else None
         except PydanticCustomError as error:
@@ -277,8 +281,8 @@ class Config(_Section):
         return self.auth.password.get_secret_value() if self.auth.password else in_file
 
     def fingerprint(self) -> str:
-        """12 hex digits that two agents share when their configurations are the same, but for secrets and for
-        where on its host each of them listens."""
+        """12 hex digits. Two agents have the same if their configurations are the same, apart from secrets
+        and from where each of them listens on its host."""
         return self._fingerprint
 
     @cached_property

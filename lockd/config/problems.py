@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in an operator's words: where it is, and what to write instead."""
+"""Mistakes in a configuration, in an operator's words: where they are, and what to write instead."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ConfigError(Exception):
 
 
 def refuse(wrong: str, right: str) -> PydanticCustomError:
-    """To be raised where a field is read: a mistake for which pydantic has no words."""
+    """Raise it where a field is read: a mistake for which pydantic has no words."""
     return PydanticCustomError("lockd", "{wrong}", {"wrong": wrong, "right": right})
 
 
@@ -45,13 +45,13 @@ class Schema:
         self._sections = sections
 
     def field(self, loc: Loc) -> FieldInfo | None:
-        """The field at a path of the document; None where there is none, as for a key that is not known."""
+        """The field at a path of the document; None if there is none, as for an unknown key."""
         *section, name = _names(loc) or ("",)
         here = self._sections.get(tuple(section))
         return here.model_fields.get(name) if here else None
 
     def problem(self, error: ErrorDetails) -> Problem:
-        """An error of pydantic's in an operator's words."""
+        """A pydantic error in an operator's words."""
         loc, kind, value = error["loc"], error["type"], error["input"]
         path = path_of(loc)
         if kind == "lockd":
@@ -82,7 +82,7 @@ class Schema:
 
 
 def refused_at(path: str, context: dict[str, Any] | None) -> Problem:
-    """What `refuse` said, which pydantic hands on as the context of its error."""
+    """What `refuse` said, which pydantic passes on as the context of its error."""
     return Problem(path, (context or {})["wrong"], (context or {})["right"])
 
 
@@ -98,12 +98,12 @@ def _names(loc: Loc) -> tuple[str, ...]:
 
 def _kind_of(value: object) -> str:
     kinds = ((str, "a text"), (int | float, "a number"), (dict, "a mapping"), (list | tuple, "a list"))
-    named = next((kind for types, kind in kinds if isinstance(value, types)), "of no use here")
+    named = next((kind for types, kind in kinds if isinstance(value, types)), "not allowed here")
     return "empty" if value is None or value == "" else named
 
 
 def describe_value(value: object) -> str:
-    """A value of the document, unless it may hold a secret; then of what kind it is."""
+    """A value of the document; only its type if it may hold a secret."""
     if isinstance(value, str) and value and "@" not in value:  # with an @ it may be a URL with a password
         return f"the text {json.dumps(value[:64], ensure_ascii=False)}"
     if isinstance(value, bool):

@@ -1,8 +1,8 @@
-"""Which settings a running agent takes from its file anew, and which take a restart.
+"""Which settings a running agent can reload from its file, and which take a restart.
 
-A setting can be reloaded when it is only asked for where something begins: a LOCK, a connection, a line of
-the log. What has begun then keeps its terms. The rest is built into links, clocks, sockets and leases under
-way, or is what hosts have to agree on.
+A setting can be reloaded if it is only read when something begins: a LOCK, a connection, a line of the log.
+What has begun then keeps its terms. The rest is built into links, clocks, sockets and leases under way, or
+has to be the same on all hosts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from lockd.config.model import Config
 
 _RELOADED = {"min_ttl_ms", "admin_group", "canary_ms", "defaults", "classes", "limits", "log_level"}
-# Agents on other hosts list what is locked by it; and a held lease of a longer name could not be named.
+# Agents on other hosts list locks by it, and a held lease with a longer name could not be named.
 _BUT = {"limits.resource_bytes"}
 
 
@@ -32,7 +32,7 @@ def _settings() -> Iterator[str]:
 SETTINGS = tuple(_settings())
 RELOADED = tuple(one for one in SETTINGS if one.partition(".")[0] in _RELOADED and one not in _BUT)
 RESTARTED = tuple(one for one in SETTINGS if one not in RELOADED)
-"""They take a restart. So does whatever nobody has thought about."""
+"""They take a restart. So does any setting that is not listed above."""
 
 
 class Changes(NamedTuple):

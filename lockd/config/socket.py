@@ -1,4 +1,5 @@
-"""Where apps reach the agent of their host. Apart from the model: clients and lockctl start without it."""
+"""Where apps reach the agent of their host. Separate from the model, so that clients and lockctl start
+without it."""
 
 DEFAULT_SOCKET = "/run/lockd/lockd.sock"
 

@@ -1,4 +1,4 @@
-"""What works in a configuration but is likely not meant, judged on this host and at this moment."""
+"""Settings that work but are probably not intended, judged on this host and at this moment."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _warn_of_numbers(config: Config) -> Iterator[str]:
     drift_ms = config.min_ttl_ms // 100 + 2
     if config.min_ttl_ms - drift_ms <= config.min_validity_ms:
         yield (
-            f"min_ttl_ms: a lease of {config.min_ttl_ms} ms is never granted: {drift_ms} ms for drift "
-            f"and min_validity_ms ({config.min_validity_ms}) use it up; raise min_ttl_ms"
+            f"min_ttl_ms: a lease of {config.min_ttl_ms} ms is never granted: {drift_ms} ms for drift and "
+            f"min_validity_ms ({config.min_validity_ms}) leave nothing of it; raise min_ttl_ms"
         )
 
 
@@ -35,20 +35,19 @@ def _warn_of_classes(config: Config) -> Iterator[str]:
         shadow = next((first for first in config.classes[:index] if _covers(first.match, one.match)), None)
         if shadow is not None:
             yield (
-                f"classes[{index}]: {one.name} is never reached, since {shadow.name} before it matches "
-                f"all of {one.match!r}; put {one.name} first"
+                f"classes[{index}]: {one.name} is never used: {shadow.name} before it matches all of "
+                f"{one.match!r}; put {one.name} first"
             )
         if "[!" in one.match:
             yield (
-                f"classes[{index}]: [! in {one.match!r} is a set with the character '!' in it; "
-                "write [^ for what is not in a set"
+                f"classes[{index}]: [! in {one.match!r} is a set that contains '!'; to negate a set, write [^"
             )
         if (one.users, one.groups) != (None, None) and not one.users and not one.groups:
             yield f"classes[{index}]: nobody may lock {one.name}; name someone in its users or groups"
 
 
 def _covers(earlier: str, later: str) -> bool:
-    """Whether a glob matches all that a later one does, where that is plain: [, ? and \\ are left alone."""
+    """Whether a glob certainly matches everything that a later one does; [, ? and \\ are not analysed."""
     plain = not set("[?\\").intersection(earlier) and not set("[\\").intersection(later)
     return earlier == later or (plain and matcher(_bytes(earlier))(_bytes(later)))
 

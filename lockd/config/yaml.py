@@ -1,4 +1,4 @@
-"""YAML to plain values, read more narrowly than PyYAML does it.
+"""YAML to plain values, read more strictly than PyYAML does it.
 
 `no` and `12:30` are text, `0660` is not octal, and duplicate keys, aliases and tags are refused: each of
 these has made a file mean something else than its author thought.
@@ -16,7 +16,7 @@ from lockd.config.problems import ConfigError, Loc, Problem, path_of
 
 
 class RefusedValue:
-    """Stands where a value was refused, and has been reported, before pydantic saw it."""
+    """Stands for a value that was refused and reported before pydantic saw it."""
 
 
 def document_in(data: bytes) -> tuple[Any, list[Problem]]:
@@ -31,7 +31,7 @@ class _Yaml(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             mark = self.current_event.start_mark
-            raise yaml.MarkedYAMLError(problem="an alias (*) is not taken", problem_mark=mark)
+            raise yaml.MarkedYAMLError(problem="an alias (*) is not allowed", problem_mark=mark)
         return super().compose_node(parent, index)
 
 
@@ -66,12 +66,12 @@ def _parsed(data: bytes) -> yaml.Node:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else where
-        wrong = f"is not YAML as it is read here: {error.problem or error.context}"
+        wrong = f"is not valid YAML for lockd: {error.problem or error.context}"
     except RecursionError:
         wrong = "is nested too deeply"
     except (ValueError, OverflowError):  # PyYAML lets these out, as on the escape \UFFFFFFFF
-        wrong = "is not YAML: it has an escape or a directive that stands for nothing"
-    right = 'write "key: value" lines, with quotes around text that has any of : # [ { & * ! % @'
+        wrong = "is not valid YAML: it has an invalid escape or directive"
+    right = 'write "key: value" lines, with quotes around text that contains : # [ { & * ! % or @'
     raise ConfigError([Problem(where, wrong, right)])
 
 
@@ -85,7 +85,10 @@ def _plain(node: yaml.Node, loc: Loc, problems: list[Problem]) -> Any:
         if node.value.isprintable():
             return _SCALARS[node.tag](node.value)
     except (KeyError, ValueError):
-        wrong, right = "has a tag (!) or a number that is not understood", "write it plainly, or in quotes"
+        wrong, right = (
+            "has a tag (!) or a number that is not understood",
+            ("write it without a tag, or in quotes"),
+        )
     problems.append(Problem(path_of(loc), wrong, right))
     return RefusedValue()
 

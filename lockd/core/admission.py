@@ -1,19 +1,21 @@
-"""Admitting a blank master, step by step (rule 8): what is written where, and what is waited for.
+"""Admitting a blank master, step by step (rule 8): what is written where, and what has to pass first.
 
 1. Its name gets a new admission number, on a quorum of the other masters. From then on the machine of the
-   old number and the masters that don't know of the new one are fewer than a quorum: no grant and no
-   extension rests on the old machine any more, whoever still asks it.
-2. A max TTL passes: what the old machine, or this one before it was wiped, helped to grant is over.
-3. It gets the largest fence counters of those that show its number, and then its identity.
+   old number, together with the masters that don't know the new one, is fewer than a quorum: no grant and no
+   extension rests on the old machine any more, even if an agent still asks it.
+2. A max TTL passes. Then all leases are over that the old machine helped to grant, or this machine before it
+   was wiped.
+3. It gets the largest fence counters of the masters that show its number, and then its identity.
 
-Why the counters come from *those*: a quorum that granted with the old machine shares a master with them, and
-had its vote before it was told the number, so before its counters were read.
+Why the counters come from *those* masters: every quorum that granted with the old machine includes one of
+them, and that one voted before it was told the number, so before its counters were read.
 
-Each agent that begins takes a number of its own, above all that were used before. So it may be interrupted
-anywhere, and begun anew by any agent; meanwhile nobody loses a vote by it. An agent that has seen another
-begin lets that one finish: else two that are asked in turn would begin anew for ever. How often they are
-asked nobody knows, so it is given as long again as all this has gone on already: who outbids whom happens at
-longer and longer intervals, until one is asked again within its own.
+Each agent that begins takes a new number, larger than all that were used before. So an admission may be
+interrupted anywhere and begun again by any agent, and meanwhile no master loses its vote by it. An agent that
+has seen another agent begin lets it finish: otherwise two agents that are asked in turn would begin again for
+ever. How often an agent is asked is not known, so the other one gets as much time again as all this has taken
+so far. The agents then outbid each other at longer and longer intervals, until one is asked again within its
+own interval.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +28,7 @@ from lockd.core.validity import NS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """That this agent has written the number on a quorum of the others, and since when it stands there."""
+    """This agent has written the number on a quorum of the others. since_ns: when."""
 
     number: int
     since_ns: int
@@ -34,7 +36,7 @@ class Numbered:
 
 @dataclass(frozen=True, slots=True)
 class Renumber:
-    """First step: these lists are to be written, by master. Then it is `Numbered` if a quorum took them."""
+    """First step: write these lists, by master. Once a quorum has taken them, the master is `Numbered`."""
 
     number: int
     lists: Mapping[int, Members]
@@ -42,7 +44,7 @@ class Renumber:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Last step: its identity has these members, and its counters come from a quorum of these masters."""
+    """Last step: the identity gets these members, and the counters come from these masters, a quorum."""
 
     members: Members
     numbered: Sequence[int]
@@ -62,8 +64,8 @@ def next_step(
     longest_ttl_ms: int,
     now_ns: int,
 ) -> Renumber | Wait | Ready:
-    """What is to be done now to admit `name`. others: the masters that vote together, by their index.
-    numbered: what this agent has written before. elsewhere: what it saw of others that have. Raises
+    """The next step of admitting `name`. others: the masters that vote together, by their index. numbered:
+    what this agent has written before. elsewhere: what it saw of other agents' admissions. Raises
     TooFewOthers."""
     if len(others) < quorum:
         raise TooFewOthers
@@ -82,7 +84,7 @@ def next_step(
 
 def _renumber(name: str, others: Mapping[int, Identity]) -> Renumber:
     number = current_members(others.values()).number_of(name) + 1
-    # Not only where it is lower: one that shows a higher number, which nobody else does, has made it up.
+    # Not only where it is lower: a higher number that only one master shows was made up.
     return Renumber(number, {i: of.members.with_number(name, number) for i, of in others.items()})
 
 
@@ -91,12 +93,14 @@ def _showing(name: str, number: int, others: Mapping[int, Identity]) -> list[int
 
 
 _OVERDUE_NS = 10 * NS_PER_S
-"""So much longer than it takes is given at least: an operator asks again every few seconds, mostly."""
+"""The other agent gets at least this much more time than it needs: an operator usually asks again every few
+seconds."""
 
 
 class Elsewhere:
-    """Whether another agent is admitting this master, by what the others show. since_ns: when its number was
-    last seen to grow on a quorum of them, and not by this agent; one alone may show any."""
+    """Whether another agent is admitting this master, judged by what the other masters show. since_ns: when
+    its number was last seen to grow on a quorum of them, and not by this agent. One master alone may show any
+    number."""
 
     __slots__ = ("_first_ns", "_number", "since_ns")
 
@@ -107,17 +111,17 @@ class Elsewhere:
 
     @property
     def patience_ns(self) -> int:
-        """Who began last is given so much longer than it takes."""
+        """The agent that began last gets this much more time than it needs."""
         if self.since_ns is None or self._first_ns is None:
             return 0
         return _OVERDUE_NS + self.since_ns - self._first_ns
 
     def was_here(self) -> None:
-        """It was this agent that began."""
+        """This agent began."""
         self.since_ns = None
 
     def is_over(self) -> None:
-        """It is blank no more."""
+        """The master is not blank any more."""
         self.since_ns = self._first_ns = None
 
     def look(self, name: str, others: Iterable[Identity], quorum: int, now_ns: int) -> None:
@@ -131,10 +135,10 @@ class Elsewhere:
 
 
 def current_members(voting: Iterable[Identity]) -> Members:
-    """Who is a member with which number, by the masters that vote together.
+    """The members and their numbers, according to the masters that vote together.
 
-    Of one that is not among them it is the largest number that two of them show: so many of any quorum have
-    been told of each number that was used, and one alone may have made it up.
+    A member that is not among them has the largest number that two of them show. Each number that was used
+    was told to two masters of any quorum at least, and a number that only one shows may be made up.
     """
     known = list(voting)
     present = {of.name: of.number for of in known}
@@ -144,7 +148,7 @@ def current_members(voting: Iterable[Identity]) -> Members:
 
 
 def brought_up(identity: Identity, voting: Iterable[Identity]) -> Members | None:
-    """The list that a master gets that was away while others were admitted. None for one that was replaced
-    meanwhile: no list ever makes that vote again."""
+    """The list for a master that was away while others were admitted. None for a master that was replaced
+    meanwhile: no list ever gives it a vote again."""
     current = current_members(voting)
     return current if identity.number == current.number_of(identity.name) else None

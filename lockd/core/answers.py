@@ -1,8 +1,8 @@
-"""What a sane answer of a master is. One of the masters may say anything: a bug, a wrong Redis, a machine
-whose memory rots, or somebody bad. What it says is looked at before it counts.
+"""What a sane answer of a master is. A master may say anything: it may have a bug, be the wrong Redis, have
+failing memory, or be under an attacker's control. What it says is checked before it counts.
 
-This keeps nonsense away from what the other masters say. It can't find a lie: a master that gives its vote to
-two is as bad as one that lost its data, and Redlock does not stand that in addition to other failures.
+This keeps nonsense away from what the other masters say. It can't find a lie: a master that votes for two
+holders is as bad as one that lost its data, and Redlock does not survive that in addition to other failures.
 """
 
 from enum import StrEnum
@@ -31,7 +31,7 @@ from lockd.core.notices import LONGEST_GRACE_MS
 
 
 class Nonsense(Exception):
-    """An answer that is none to what was asked."""
+    """An answer that does not fit the question."""
 
 
 _LINE_CHARS = 200
@@ -47,9 +47,9 @@ class Flaw(StrEnum):
     """What is wrong with an answer."""
 
     NONSENSE = "nonsense"
-    """None that our scripts give: whatever speaks there, it is no master of ours."""
+    """Not an answer that our scripts give: what speaks there is not one of our masters."""
     MISCOUNTS = "miscounting"
-    """A fence that no counter can have come to: the master has no vote until that is mended (rule 6)."""
+    """A fence that no counter can have reached: the master has no vote until that is fixed (rule 6)."""
 
 
 NONCE_CHARS = 32
@@ -59,7 +59,7 @@ _TTL_MS = range(LONGEST_TTL_MS + 1)
 _GRACE_MS = range(LONGEST_GRACE_MS + 1)
 _ZERO = range(1)
 _UNUSED = range(-(1 << 63), 1 << 63)
-"""Nothing rests on the value: it may honestly be odd where a clock was set back."""
+"""Nothing rests on the value: it may be odd without anything being wrong, after a clock was set back."""
 
 _BOUNDS: dict[type[Ballot], dict[int, range]] = {
     Attempt: {
@@ -82,9 +82,9 @@ _BOUNDS: dict[type[Ballot], dict[int, range]] = {
 
 
 def flaw_of(ballot: Ballot, reply: Any, most: int) -> Flaw | None:
-    """What is wrong with the reply of a master to a vote, None when nothing is: then it is a list of status,
-    value and the master's time in microseconds, and, where it refuses a try, the nonce of the lease that it
-    has. most: the largest fence that the median of the masters' clocks allows."""
+    """What is wrong with a master's reply to a vote; None when nothing is wrong. A sane reply is a list of
+    status, value and the master's time in microseconds. A refused try adds the nonce of the lease that the
+    master has. most: the largest fence that the median of the masters' clocks allows."""
     if reply.__class__ is not list:
         return Flaw.NONSENSE
     words = len(reply)
@@ -119,5 +119,5 @@ def _is_nonce(word: object) -> bool:
 
 
 def is_of_release(reply: object) -> bool:
-    """Whether this can be the answer to a release: it deleted the lease (1), or there was none (0)."""
+    """Whether this can be the answer to a release: 1 when it deleted the lease, 0 when there was none."""
     return reply.__class__ is int and 0 <= reply <= 1

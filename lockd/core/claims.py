@@ -1,5 +1,5 @@
-"""Requests that ask for more than one lease (several.py) or for one of many (slots.py): what they have in
-common, and whose the leases are that were granted to one which has no answer yet."""
+"""What two kinds of requests have in common: those for more than one lease (several.py) and those for one of
+many (slots.py). Also: who owns leases that were granted to a request which is not answered yet."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from lockd.core.values import Refusal
 
 
 class Claims:
-    """Of one agent.
+    """The claims of one agent.
 
-    A request that is asked once more under its name (TOKEN) has the same leases. So each is given back by the
-    last that wants it, and by none once its app was told of it: nothing is renewed for nobody, and nothing
-    taken from who has it.
+    A request that is repeated under its name (TOKEN) shares the leases of the first. So a lease is given back
+    by the last request that wants it, and by none once its app was told of it. Nothing is renewed for nobody,
+    and nothing is taken from a holder.
     """
 
     def __init__(self) -> None:
         self._of: dict[Lease, dict[Joint, None]] = {}
 
     def add(self, lease: Lease, claimant: Joint, *, is_first: bool) -> None:
-        """is_first: it was granted to this one. What another has that was told is the app's."""
+        """is_first: the lease was granted to this request. If another request has it and its app was told, it
+        is the app's."""
         if is_first or lease in self._of:
             self._of.setdefault(lease, {})[claimant] = None
 
     def hand_out(self, lease: Lease) -> bool:
-        """Its app is told of it now. Whether it is for the first time."""
+        """Its app is told of it now. Returns whether this is the first time."""
         return self._of.pop(lease, None) is not None
 
     def leave(self, lease: Lease, claimant: Joint) -> bool:
-        """This one wants it no more. Whether nobody does, and it is to be given back."""
+        """This request does not want it any more. Returns whether no request does, so that it should be given
+        back."""
         wanting = self._of.get(lease)
         if wanting is None:
             return False
@@ -42,29 +44,30 @@ class Claims:
         return not wanting
 
     def lost(self, lease: Lease, now_ns: int) -> bool:
-        """Tell those who have it. False: it was handed out, and its holder is to be told."""
+        """Tell the requests that have it. False: it was handed out, so its holder should be told."""
         claimants = tuple(self._of.get(lease, ()))
         for claimant in claimants:
             claimant.lost(lease, now_ns)
         return bool(claimants)
 
     def ended(self, lease: Lease, now_ns: int) -> None:
-        """Tell those who have it. It counts for nothing any more."""
+        """Tell the requests that have it. It does not count any more."""
         for claimant in self._of.pop(lease, ()):
             claimant.ended(lease, now_ns)
 
 
 class Whole(Protocol):
-    """Who asked, and is answered once. Neither method may call back into `Locks` before it returns."""
+    """The asker of the whole request, which gets one answer. Neither method may call back into `Locks` before
+    it returns."""
 
     def granted(self, leases: list[Lease], fresh: list[Lease], now_ns: int) -> None:
-        """fresh: those of them that its app is told of for the first time."""
+        """fresh: the leases that its app is told of for the first time."""
 
     def refused(self, refusal: Refusal) -> None: ...
 
 
 class Joint:
-    """One such request. What its parts are told comes here until the whole is answered."""
+    """One such request. The answers to its parts come here until the whole request is answered."""
 
     def __init__(self, locks: Locks, claims: Claims, whole: Whole) -> None:
         self._locks = locks
@@ -78,15 +81,15 @@ class Joint:
         raise NotImplementedError
 
     def can_be_told(self, now_ns: int) -> None:
-        """What it comes to could be told at once from now on."""
+        """From now on its answer could be sent at once."""
         raise NotImplementedError
 
     def gone(self, now_ns: int) -> None:
-        """Its app is gone: nobody would be told."""
+        """Its app is gone, so there is no one to tell."""
         self._over = True
         self._leave(now_ns)
 
-    # What its parts are told. None of these may call back into `Locks` before it returns.
+    # Answers to its parts. None of these may call back into `Locks` before it returns.
 
     def granted(self, part: Holder, lease: Lease, now_ns: int) -> None:
         raise NotImplementedError
@@ -95,11 +98,11 @@ class Joint:
         raise NotImplementedError
 
     def lost(self, lease: Lease, now_ns: int) -> None:
-        """One that it has."""
+        """One of its leases is lost."""
         raise NotImplementedError
 
     def ended(self, lease: Lease, now_ns: int) -> None:
-        """One that it has, in whatever way."""
+        """One of its leases is over, in whatever way."""
         raise NotImplementedError
 
     # How it goes on
@@ -115,7 +118,7 @@ class Joint:
             self._go_on_soon(now_ns)
 
     def _go_on_soon(self, now_ns: int) -> None:
-        """Not in the middle of what `Locks` is at, and behind the other waits that end now."""
+        """Not while `Locks` is in the middle of something, and after the other waits that end now."""
         if not self._scheduled:
             self._scheduled = True
             self._locks.timers.at(now_ns, self._go_on)
@@ -128,11 +131,11 @@ class Joint:
             self._take_step(now_ns)
 
     def _take_step(self, now_ns: int) -> None:
-        """One of its parts was told something."""
+        """One of its parts was answered."""
         raise NotImplementedError
 
     def _leave(self, now_ns: int) -> None:
-        """The lines that it stands in, and the leases that nobody is to have."""
+        """Leave the lines in which it stands, and give back the leases that no request wants."""
         raise NotImplementedError
 
     def _give_back(self, leases: Iterable[Lease], now_ns: int) -> None:

@@ -1,10 +1,10 @@
 """Which masters' clocks may be trusted (rule 11c), and what they have gained on this host's (rule 11d).
 
 Redis expires keys by its wall clock. A steady offset is harmless; a jump forward ends leases early. Each vote
-carries the master's time, and lies between the moment the question was sent and the moment the answer came:
-that bounds the master's offset from this agent's CLOCK_BOOTTIME from both sides. The lowest upper bound seen,
-growing by the drift that honest clocks may have, is a floor: an offset that is certainly above it, by more
-than the tolerance, is a jump. Since the floor never rises to a new sample, many small jumps are found as
+carries the master's time, which was read between the sending of the question and the arrival of the answer.
+That bounds the master's offset from this agent's CLOCK_BOOTTIME from both sides. The lowest upper bound seen,
+growing by the drift that sound clocks may have, is a floor. An offset that is certainly above the floor, by
+more than the tolerance, is a jump. Since a new sample never raises the floor, many small jumps are found as
 surely as a large one.
 """
 
@@ -17,20 +17,20 @@ from lockd.core.standstill import Doubt, Gain
 from lockd.core.validity import DRIFT_FLOOR_NS, NEVER_NS, NS_PER_MS, settle_ns
 from lockd.core.values import quorum_of
 
-# Faster than this is no drift of honest clocks: a master's and this host's may each be slewed by 1,000 ppm
+# More than this is not drift of sound clocks: a master's and this host's may each be slewed by 1,000 ppm
 # (rule 11e), in opposite directions.
 _DRIFT_PER_MILLE = 2
-# The largest jump that harms no lease: what each gives away for drift, however short it is, and whichever
-# agent granted it. What longer ones give away besides is needed for what clocks drift meanwhile.
+# The largest jump that harms no lease: every lease gives away this much for drift, however short it is and
+# whichever agent granted it. Longer leases give away more, but need that for the drift of their longer time.
 TOLERANCE_NS = DRIFT_FLOOR_NS
-# Without a sample for this long a master was not watched: a jump in between can't be told from drift.
+# A master without a sample for this long was not watched: a jump in between can't be told from drift.
 _GAP_NS = 5_000 * NS_PER_MS
 
 NOT_WATCHED = "clock not watched yet"
 
 
 class Jump:
-    """A jump that was seen: how far at least and at most, and what was known of that clock before it."""
+    """A jump that was seen: its bounds, and what was known of that clock before it."""
 
     __slots__ = ("gain", "jumped_ns", "since_ns")
 
@@ -44,11 +44,11 @@ class Jump:
 class ClockWatch:
     """One master's clock as this agent sees it.
 
-    gained_ns: all that it has jumped forward, each time as much as that can have been. asked_from_ns: an
-    answer to what was sent after that may tell that it did not jump by `asked_gain_ns`, as others did;
-    `NEVER_NS` once it told. low_ns: how far it is ahead of this host's, at least; NEVER_NS as long as it was
-    never heard. jump: one that `Clocks` has not looked at yet. jumps: those that were not this
-    host's standing still.
+    gained_ns: the sum of its jumps forward, each at its upper bound. asked_from_ns: an answer to a question
+    sent after this time may show that the clock did not jump by `asked_gain_ns`, as others did; `NEVER_NS`
+    once it has shown it. low_ns: how far the clock is ahead of this host's, at least; NEVER_NS until it was
+    heard. jump: a jump that `Clocks` has not looked at yet. jumps: how many were not caused by this host
+    standing still.
     """
 
     __slots__ = (
@@ -79,8 +79,8 @@ class ClockWatch:
         self.low_ns = NEVER_NS
 
     def observe(self, sent_ns: int, received_ns: int, master_us: int) -> bool:
-        """Take the time that came with an answer. True when it changes what `Clocks.distrust` says (a new
-        watch, or a jump): trust has to be weighed anew before the answer is counted."""
+        """Take the time that came with an answer. True when this changes what `Clocks.distrust` says (a new
+        watch, or a jump): then trust has to be weighed again before the answer is counted."""
         lowest = master_us * 1000 - received_ns
         highest = master_us * 1000 - sent_ns
         if self.sampled_ns < 0:
@@ -89,7 +89,7 @@ class ClockWatch:
         unseen_ns = received_ns - self.sampled_ns
         drift = unseen_ns * _DRIFT_PER_MILLE // 1000
         floor, low = self._floor_ns + drift, self.low_ns - drift
-        # Also after a gap: the watch begins anew, but what was known of the clock still bounds it.
+        # Also after a gap: the watch begins again, but what was known of the clock still bounds it.
         jumped, gap = lowest > floor + TOLERANCE_NS, unseen_ns > _GAP_NS
         told = sent_ns > self.asked_from_ns and (jumped or highest < low + self.asked_gain_ns)
         if told:
@@ -101,7 +101,7 @@ class ClockWatch:
             self.since_ns = received_ns
         if highest < floor:
             floor = highest
-        # From below it is bounded in the same way. A step backwards ends no lease early: only the bound is
+        # The lower bound works in the same way. A step backwards ends no lease early, so only the bound is
         # forgotten.
         if lowest > low or highest < low:
             low = lowest
@@ -113,8 +113,8 @@ class ClockWatch:
         self.since_ns = self.sampled_ns = received_ns
 
     def _has_jumped(self, least_ns: int, most_ns: int, now_ns: int, gap: bool) -> None:
-        # An answer that was late enough to hide a part of it may have raised the lower bound, no further than
-        # the tolerance above the upper one.
+        # A late answer that hid a part of the jump may have raised the lower bound, to the tolerance above
+        # the upper bound at most.
         most_ns += TOLERANCE_NS
         before = self.jump
         if before is None:
@@ -128,8 +128,8 @@ class ClockWatch:
 
     @property
     def offset_ns(self) -> int:
-        """How far it is ahead of this host's: not the middle of the last sample, which a slow answer makes
-        wide, but of all that is known."""
+        """How far it is ahead of this host's clock: the middle of all that is known, not of the last sample,
+        which a slow answer makes wide."""
         return (self.low_ns + self._floor_ns) >> 1 if self.is_known else 0
 
     @property
@@ -138,22 +138,22 @@ class ClockWatch:
 
     @property
     def high_ns(self) -> int:
-        """The same at most."""
+        """How far it is ahead of this host's clock, at most."""
         return self._floor_ns
 
     def watched(self, now_ns: int) -> bool:
-        """Whether it was heard lately."""
+        """Whether a sample of it came lately."""
         return self.is_known and now_ns - self.sampled_ns <= _GAP_NS
 
     def ask(self, now_ns: int, gain_ns: int) -> None:
         self.asked_from_ns, self.asked_gain_ns = now_ns, gain_ns
 
     def did_not_jump(self, before: Jump) -> None:
-        """It was this host that stood still."""
+        """This host stood still instead."""
         self.jumped_ns, self.since_ns = before.jumped_ns, before.since_ns
 
     def host_stood_still(self, gain: Gain) -> None:
-        """It was not heard since, and will show the same."""
+        """This clock was not heard since, and will show the same gain."""
         self.gained_ns += gain.most_ns
         self.low_ns += gain.least_ns
         self._floor_ns += gain.most_ns
@@ -162,8 +162,8 @@ class ClockWatch:
 class Clocks:
     """The clocks of all masters, and which of them a vote may rest on.
 
-    max_ttl_ms: the ceiling of the TTL; allowance_ms: how far from the median a master may be that was not
-    watched for a max TTL yet.
+    max_ttl_ms: the ceiling of the TTL. allowance_ms: how far from the median a master may be that was not yet
+    watched for a max TTL.
     """
 
     def __init__(self, masters: int, *, max_ttl_ms: int, allowance_ms: int) -> None:
@@ -176,19 +176,20 @@ class Clocks:
         self._doubt: Doubt | None = None
         self._before: dict[int, Jump] = {}
         self.gained_ns: tuple[int, ...] = (0,) * masters
-        """What each master's clock has gained on this host's so far: one object until that changes."""
+        """What each master's clock has gained on this host's so far. It stays the same object until it
+        changes."""
         self.standstills = 0
         self.stood_still_ns = 0
 
     def allow_for(self, max_ttl_ms: int) -> None:
-        """Other agents may hold leases this long: it is the masters' ceiling that counts, where it is higher
-        than ours. Only as long as they say so: one of them may have said too much while the others were not
+        """Other agents may hold leases this long, so the masters' ceiling counts where it is higher than
+        ours. It counts only while masters say so: one master may have said too much while the others were not
         known yet."""
         self._settle_ns = settle_ns(max(self._max_ttl_ms, max_ttl_ms))
 
     def wait_anew(self, now_ns: int) -> None:
-        """This host's clock is slewed too fast (rule 11e), and may show that a max TTL has passed before it
-        has: what waits for that begins anew. What was over before stays over."""
+        """This host's clock is slewed too fast (rule 11e), and may show too early that a max TTL has passed.
+        Waits for that begin again; waits that were over stay over."""
         for watch in self.watches:
             if self._barred(watch.jumped_ns, now_ns):
                 watch.jumped_ns = now_ns
@@ -199,11 +200,11 @@ class Clocks:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether masters are still to be heard before it is known who jumped."""
+        """Whether more masters have to be heard before it is known which clock jumped."""
         return self._doubt is not None
 
     def look_into_jumps(self, now_ns: int) -> None:
-        """To be called when a watch has seen something, and now and then."""
+        """Call it when a watch has seen something, and now and then."""
         for master, watch in enumerate(self.watches):
             if watch.jump is not None:
                 jump, watch.jump = watch.jump, None
@@ -218,8 +219,8 @@ class Clocks:
             self.gained_ns = gained_ns
 
     def _says_something(self, master: int, jump: Jump, now_ns: int) -> bool:
-        """One that has jumped before is known for that: what it shows says nothing of this host, and no doubt
-        of others can rest on it."""
+        """A clock that jumped before is known for that: it says nothing about this host, and can't put others
+        in doubt."""
         return master in self._before or not self._barred(jump.jumped_ns, now_ns)
 
     def _barred(self, jumped_ns: int | None, now_ns: int) -> bool:
@@ -227,12 +228,12 @@ class Clocks:
 
     def _doubt_anew(self, master: int, jump: Jump, now_ns: int) -> None:
         if self._doubt is not None and self._doubt.steady >> master & 1:
-            # It was not this one before, so that is another event.
+            # It was not this clock before, so this is another event.
             self._end(self._doubt)
         doubt = self._doubt = self._doubt or Doubt()
         self._before.setdefault(master, jump)
         if master not in doubt.jumped:
-            # Not for one that jumps over and over: it would keep the doubt open for ever.
+            # Not for a clock that jumps over and over: it would keep the doubt open for ever.
             doubt.until_ns = now_ns + _GAP_NS
         gain = doubt.jumped.setdefault(master, Gain())
         gain.add(jump.gain.least_ns, jump.gain.most_ns)
@@ -243,8 +244,8 @@ class Clocks:
                 self._ask(doubt, other, gain.least_ns, now_ns)
 
     def _ask(self, doubt: Doubt, other: int, gain_ns: int, now_ns: int) -> None:
-        """Who is asked already has that much more to show, but isn't asked anew: the next jump may come
-        before its answer, again and again."""
+        """A master that was asked already has to show this larger gain, but isn't asked again: the next jump
+        may come before its answer, again and again."""
         watch, bit = self.watches[other], 1 << other
         if doubt.unheard & bit:
             watch.asked_gain_ns = max(watch.asked_gain_ns, gain_ns)
@@ -253,8 +254,8 @@ class Clocks:
             watch.ask(now_ns, gain_ns)
 
     def _has_a_say(self, other: int, gain: Gain, now_ns: int) -> bool:
-        """Whether it is to be heard about a gain that was seen on another one. Nobody is asked twice for one
-        that jumps over and over."""
+        """Whether it should be heard about a gain that another clock showed. No master is asked twice because
+        of a clock that jumps over and over."""
         assert self._doubt is not None
         jumped = self._doubt.jumped.get(other)
         if jumped is not None:
@@ -285,7 +286,8 @@ class Clocks:
         self._before.clear()
 
     def _stood_still(self, doubt: Doubt, still: Gain) -> None:
-        """The masters are not distrusted for it: those that were heard, and those that will be later."""
+        """No master is distrusted for it, neither those that were heard nor those that will be heard
+        later."""
         self.standstills += 1
         self.stood_still_ns += still.least_ns
         for master, watch in enumerate(self.watches):
@@ -294,14 +296,14 @@ class Clocks:
             elif watch.is_known:
                 watch.host_stood_still(still)
 
-    # What that costs
+    # What jumps cost
 
     def cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
-        """By how much a lease ends earlier than it was reckoned, since clocks have gained on this host's.
+        """How much earlier a lease ends than was calculated, because clocks have gained on this host's.
 
-        then_ns: `gained_ns` when it was proven; proven: by whom, as bits. On each of them it ends as much
-        earlier as that one has gained since; it is valid while a quorum has it. So that comes off when this
-        host stood still, and as well when the clocks of so many masters were set.
+        then_ns: `gained_ns` when it was proven; proven: by which masters, as bits. On each of them it ends
+        earlier by what that master's clock has gained since, and it is valid while a quorum has it. So the
+        cut is the same whether this host stood still or the clocks of enough masters were set.
         """
         if then_ns is self.gained_ns:
             return 0
@@ -311,8 +313,8 @@ class Clocks:
         )  # fmt: skip
 
     def suspected_cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
-        """The same, if all that are still to be heard have gained what others have: nothing is granted or
-        extended for longer."""
+        """The same, assuming that all masters that are not heard yet have gained what the others have.
+        Nothing is granted or extended for longer than that."""
         doubt = self._doubt
         if doubt is None:
             return self.cut_ns(then_ns, proven)
@@ -322,11 +324,11 @@ class Clocks:
         )  # fmt: skip
 
     def lows_ns(self) -> tuple[int, ...]:
-        """How far each clock is ahead of this host's at least: for the next agent here."""
+        """How far each clock is ahead of this host's, at least: for the next agent here."""
         return tuple([watch.low_ns for watch in self.watches])
 
     def gained_since_ns(self, lows_ns: tuple[int, ...]) -> int | None:
-        """What a quorum has gained at most since an agent before this one noted these."""
+        """What the clocks of a quorum have gained, at most, since an earlier agent noted these values."""
         gains_ns = [
             max(0, watch.high_ns - low_ns)
             for watch, low_ns in zip(self.watches, lows_ns, strict=True)
@@ -340,10 +342,10 @@ class Clocks:
     # Their time
 
     def take_median(self, now_ns: int) -> None:
-        """Of the masters that were seen lately; what was known stays when none was."""
+        """The median over the masters that were seen lately. If there are none, the last one stays."""
         offsets = sorted(self._fresh_offsets(now_ns))
         if offsets:
-            # Of two the lower: a clock far in the future is what hints for fences must not follow.
+            # The lower one of two: hints for fences must not follow a clock that is far in the future.
             self._median_ns = offsets[(len(offsets) - 1) // 2]
 
     def median_us(self, now_ns: int) -> int:
@@ -351,7 +353,7 @@ class Clocks:
         return 0 if self._median_ns is None else (now_ns + self._median_ns) // 1000
 
     def largest_sane_fence(self, now_ns: int) -> int:
-        """What no counter of a master can be beyond, by the median of their clocks (rule 6)."""
+        """The largest value that a master's counter can have, judged by the median of the clocks (rule 6)."""
         return SANE_MOST if self._median_ns is None else largest_sane(self.median_us(now_ns))
 
     def distrust(self, master: int, now_ns: int) -> str | None:
@@ -376,7 +378,7 @@ class Clocks:
             return None
         left_s = (watch.since_ns + self._settle_ns - now_ns) / 1e9
         off_s = off_ns / 1e9
-        return f"clock {off_s:+.3f} s off the median of the masters, to be watched for another {left_s:.0f} s"
+        return f"clock {off_s:+.3f} s off the median of the masters, watched for another {left_s:.0f} s"
 
     def _fresh_offsets(self, now_ns: int) -> Sequence[int]:
         return [watch.offset_ns for watch in self.watches if watch.watched(now_ns)]

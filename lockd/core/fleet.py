@@ -1,4 +1,4 @@
-"""All masters as one: what is asked goes to those that are up, and who has a vote (rules 8, 11, 14)."""
+"""All masters as one: which of them are up and asked, and which have a vote (rules 8, 11, 14)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
@@ -22,7 +22,7 @@ from lockd.core.voters import Voters
 
 
 class Speller(Protocol):
-    """How what is asked reads on the wire: the same for all masters."""
+    """How questions read on the wire: the same for all masters."""
 
     def acquire(self, attempt: Attempt) -> Any: ...
 
@@ -36,7 +36,7 @@ class Speller(Protocol):
 
 
 WEIGH_NS = 200 * NS_PER_MS
-"""How often `weigh` is to be called: trust comes and goes with time alone."""
+"""How often to call `weigh`: trust may change just because time passes."""
 
 AnyLink = TypeVar("AnyLink", bound=Link)
 
@@ -50,7 +50,8 @@ class Fleet(Generic[AnyLink]):
     """core.interfaces.Masters, and the Listener of its links.
 
     trusted: the masters whose votes count, as bits. fence_most: the largest fence that the masters' clocks
-    allow. looked: the first look at the masters is over: a quorum has a vote, or it is known of each why not.
+    allow. looked: the first look at the masters is over: a quorum has a vote, or it is known of each master
+    why it has none.
     """
 
     def __init__(
@@ -74,41 +75,41 @@ class Fleet(Generic[AnyLink]):
         self._up: tuple[AnyLink, ...] = ()
         self.links: Sequence[AnyLink] = [link_to(i) for i in range(len(configured.names))]
 
-    # What whoever runs it does for it
+    # What its driver does for it
 
     def flush_soon(self) -> None:
-        """Have all links' `out` sent at the end of this turn."""
+        """Send all links' `out` at the end of this turn."""
         raise NotImplementedError
 
     def changed(self, link: AnyLink) -> None:
-        """What a master is has changed, or whether its vote counts."""
+        """A master's state has changed, or whether its vote counts."""
 
     def clocks_moved(self, now_ns: int) -> None:
-        """Those of masters have gained on this host's: what is held here is to be looked at (rule 11d)."""
+        """Clocks of masters have gained on this host's: check what is held here (rule 11d)."""
         raise NotImplementedError
 
     def probe_soon(self, link: AnyLink) -> None:
-        """Its clock is to be looked at now: others seem to have jumped."""
+        """Read its clock now: others seem to have jumped."""
         raise NotImplementedError
 
     def looked_at_all(self) -> None:
         """The first look is over."""
 
     def introduced(self, link: AnyLink) -> None:
-        """It is connected."""
+        """This master is connected."""
 
     def not_counted(self, link: AnyLink, why: str) -> None:
-        """A vote of this master."""
+        """A vote of this master did not count."""
 
     def nonsense(self, link: AnyLink) -> None:
-        """This master has talked some."""
+        """This master has sent nonsense."""
 
     def noticed(self, link: AnyLink, notice: Notice, now_ns: int) -> None:
-        """This master says so, unasked."""
+        """This master has sent a notice."""
         raise NotImplementedError
 
     def broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:
-        """A ballot failed by a mistake of ours."""
+        """A ballot failed by an error of the agent."""
         raise failure
 
     # core.interfaces.Masters
@@ -210,17 +211,17 @@ class Fleet(Generic[AnyLink]):
         return state, reason
 
     def _longest_ttl_ms(self, link: AnyLink, facts: MasterFacts) -> int:
-        """Of a lease of any agent, by what the masters of this cluster allow."""
+        """The longest TTL of any agent's lease, by what the masters of this cluster allow."""
         of_all = [facts if other is link else other.facts for other in self.links]
         identities = [of.identity for of in of_all if of is not None and of.identity is not None]
         return longest_possible_ttl_ms([of.longest_ttl_ms for of in identities], len(self.links))
 
     def members_digest_of(self, link: AnyLink, identity: Identity) -> str:
-        """By this agent's own list of masters."""
+        """The digest of members by this agent's own list of masters."""
         return identity.members_digest_as(self.name(link.index), self.configured.names)
 
     def identity_changed(self, link: AnyLink, now_ns: int) -> None:
-        """Whom the others vote together with may be another now, and one of them may be being admitted."""
+        """The set that votes together may have changed, and one of the masters may be being admitted."""
         for other in self.links:
             if other is not link:
                 other.judge_again(now_ns)
@@ -232,7 +233,7 @@ class Fleet(Generic[AnyLink]):
         link.elsewhere.look(self.name(link.index), known, self.clocks.quorum, now_ns)
 
     def weigh(self, now_ns: int) -> None:
-        """Who has a vote now."""
+        """Weigh which masters have a vote now."""
         states = [link.state if link.introduced else None for link in self.links]
         identities = [link.identity for link in self.links]
         changed = self.voters.weigh(states, identities, now_ns)
@@ -247,7 +248,7 @@ class Fleet(Generic[AnyLink]):
             self.looked_at_all()
 
     def _heed_clocks(self, now_ns: int) -> None:
-        """Where they have jumped, all others are asked at once, and what is held here is looked at."""
+        """After a jump, all other masters are asked at once, and what is held here is checked."""
         gained_ns, self._gained_ns = self._gained_ns, self.clocks.gained_ns
         if gained_ns is not self._gained_ns:
             self.clocks_moved(now_ns)
@@ -258,7 +259,7 @@ class Fleet(Generic[AnyLink]):
                     self.probe_soon(link)
 
     def look_at_own_clock(self, reading: Reading, now_ns: int) -> None:
-        """No vote may rest on a clock of this host that is slewed too fast, and no wait for a max TTL
+        """Neither a vote nor a wait for a max TTL may rest on a clock of this host that is slewed too fast
         (rule 11e)."""
         before, self.voters.own_clock = self.own_clock, self.slewing.look(reading) or None
         if self.own_clock is not None:
@@ -270,7 +271,7 @@ class Fleet(Generic[AnyLink]):
 
     @property
     def own_clock(self) -> str | None:
-        """What is wrong with this host's."""
+        """What is wrong with this host's clock."""
         return self.voters.own_clock
 
     def _has_looked(self) -> bool:
@@ -279,7 +280,7 @@ class Fleet(Generic[AnyLink]):
         return all(self._is_known(link) for link in self.links)
 
     def _is_known(self, link: AnyLink) -> bool:
-        """Whether it has a vote was found out."""
+        """Whether it is known by now that this master has a vote, or why not."""
         if link.state is State.UP:
             return link.introduced and self.clocks.watches[link.index].sampled_ns >= 0
         return link.state is not State.CONNECTING

@@ -1,19 +1,20 @@
 """The flow of one connection: what of it may be read, begun and written now. Bytes are only counted here.
 
-Every command has a place in the order of the replies. Most are under way as soon as they come (an UNLOCK, an
-EXTEND, a listing), others wait in their place for their turn: until all before them are answered, and what
-they come to can be written at once. So a LOCK, which would be held by one who isn't told of it (one with a
-WAIT waits in its resource's line meanwhile, passed over). An app that uses one connection for everything can
-give back what it holds while LOCKs of its own wait. A reply is composed when it is written.
+Every command has a place in the order of the replies. Most commands begin as soon as they arrive (an UNLOCK,
+an EXTEND, a listing). Others wait for their turn: until all commands before them are answered and their own
+reply can be written at once. A LOCK waits like that, since otherwise an app would hold it without knowing.
+(A LOCK with WAIT stands in its resource's line meanwhile, and is passed over.) So an app that uses one
+connection for everything can give back what it holds while its own LOCKs wait. A reply is composed when it is
+written.
 
-What is done is decided anew from what is so, after whatever has changed it (`_settle`). Flags that were set
-and cleared where things happened forgot one way that they could fall together: a connection that was never
-read from again. So that holds which liveness rests on:
+After every change, what to do next is decided again from the whole state (`_settle`). An earlier version had
+flags that were set and cleared where things happened. It missed one combination, and a connection was never
+read from again. This is what liveness rests on:
 
 * nothing under way, nothing pending, and replies are read: it reads;
 * while its replies are read, it reads, or there is work to do, or its first command is under way;
-* while some are unread, too, as long as there is room for more: an app may send all it has to before it reads
-  anything, and neither side would go on, if both waited;
+* the same while some replies are unread and there is room for more: an app may send everything before it
+  reads anything, and if both sides waited, neither would go on;
 * what is kept for it is bounded: requests that wait by `pipeline_bytes`, replies by `unread_bytes`.
 """
 
@@ -22,13 +23,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 WireReply = bytes | Callable[[], bytes]
-"""What goes out on the wire; or what makes it, when it is written."""
+"""What goes out on the wire, or a function that makes it when it is written."""
 
 UNDER_WAY_MOST = 128
-"""Commands of one connection that masters are asked about at a time: others want their answers, too."""
+"""How many commands of one connection masters are asked about at a time: others want their answers, too."""
 _REPLY_BYTES_PER_TURN = 16_384
 PLACE_BYTES = 256
-"""About what a place takes as an object, besides its reply."""
+"""About what a place needs as an object, without its reply."""
 
 
 class Port(Protocol):
@@ -41,26 +42,26 @@ class Port(Protocol):
         """Go on reading, or stop."""
 
     def run_soon(self) -> None:
-        """Have `Flow.turn` called soon: never before this returns, since core may be in the middle of its
+        """Have `Flow.turn` called soon, but never before this returns: core may be in the middle of its
         work."""
 
     def next_request(self) -> list[bytes] | None:
-        """The next one of what came, if it is complete."""
+        """The next of the requests that arrived, if it is complete."""
 
     def pending_bytes(self) -> int:
-        """So much came, and has not come out of `next_request`."""
+        """How many bytes have arrived and not come out of `next_request`."""
 
     def waits_for_all_before(self, request: list[bytes]) -> bool:
-        """Whether it, and what comes behind it, may be begun only when all before it are answered."""
+        """Whether this request, and what follows it, may begin only when all before it are answered."""
 
     def run(self, request: list[bytes]) -> bytes | None:
-        """Its reply; None when it took a place, and the reply comes later."""
+        """The reply to this request; None when it took a place, and the reply comes later."""
 
 
 class Place:
-    """Of a command, in the order of the replies. begin: what to do when its turn comes, if that is not past,
-    or was never waited for. One that waits for its turn may be answered before. gives_back: what it gives
-    back its app holds no more, so it is begun also when that has closed."""
+    """The place of a command in the order of the replies. begin: what to do when its turn comes; None once it
+    has begun, or if it need not wait. A command may be answered while it waits for its turn. gives_back: it
+    gives back what its app does not hold any more, so it is begun even after that app has closed."""
 
     __slots__ = ("begin", "gives_back", "reply")
 
@@ -71,11 +72,12 @@ class Place:
 
 
 class Flow:
-    """Of one connection.
+    """The flow of one connection.
 
-    clogged_bytes: written, and not taken. pending_bytes: came, and were not taken up. whole: a request among
-    them may be complete. _held: one that waits until all before it are answered, and all that came behind it
-    waits with it. not_begun: what still waited for its turn when it was closed.
+    clogged_bytes: written, and not yet taken by the kernel. pending_bytes: arrived, and not yet taken up.
+    whole: a request among the pending bytes may be complete. _held: a request that waits until all before it
+    are answered; everything that arrived after it waits with it. not_begun: the commands that still waited
+    for their turn when the connection was closed.
     """
 
     __slots__ = (
@@ -125,22 +127,22 @@ class Flow:
 
     @property
     def at_rest(self) -> bool:
-        """Nothing is under way, waits, or was left unread: what comes now can be answered at once."""
+        """Nothing is under way, waits, or is unread: what arrives now can be answered at once."""
         return not (self.places or self.whole or self.clogged_bytes or self._scheduled or self.ending)
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept of replies, in whatever state."""
+        """All bytes that are kept of replies, in whatever state."""
         return self._kept + self.clogged_bytes + len(self._to_write)
 
     @property
     def full(self) -> bool:
-        """So much is kept that nothing more is taken up."""
+        """So many bytes are kept that nothing more is taken up."""
         return self._kept + self.clogged_bytes + len(self._to_write) > self._unread_bytes
 
     @property
     def unread(self) -> bool:
-        """So much is left unread that nothing more is written."""
+        """So many bytes are unread that nothing more is written."""
         return self.clogged_bytes + len(self._to_write) > self._unread_bytes
 
     @property
@@ -155,26 +157,27 @@ class Flow:
 
     @property
     def tells_at_once(self) -> bool:
-        """The reply of the first in the order would be written at once. Or it would be kept, since its app
-        goes on sending without reading, and is not read from either: that may be what both wait for."""
+        """The reply to the first command in the order would be written at once. Or it would be kept, because
+        its app goes on sending without reading and is not read from either: both may be waiting for just this
+        reply."""
         return not self.clogged_bytes or not (self.unread or self.reads)
 
     @property
     def is_turn_of_next(self) -> bool:
-        """What comes now is the first in the order, and its turn would have come."""
+        """What arrives now is first in the order, and its turn has come."""
         return not self.places and self.tells_at_once
 
     @property
     def turn_has_come(self) -> bool:
-        """The first in the order waits for nothing more. What is kept behind it waits for its reply, and must
-        not be what it waits for."""
+        """The first command in the order waits for nothing more. Replies that are kept behind it wait for its
+        reply, so it must not wait for them."""
         if self.places:
             return self.places[0].begin is not None and self.tells_at_once
         return self._held is not None and not self.unread
 
     @property
     def over(self) -> bool:
-        """All that came before its end is answered: to be closed, after a turn."""
+        """Everything that arrived before the end is answered: close it after one more turn."""
         return self.ending and not self.places
 
     @property
@@ -183,25 +186,25 @@ class Flow:
 
     @property
     def reads(self) -> bool:
-        """What comes behind an end is read, and dropped: else its end could not be seen."""
+        """What arrives after an end is read and dropped: otherwise the end could not be seen."""
         return self.ending or not (self.full or (self.whole and self.pending_bytes > self._pipeline_bytes))
 
     @property
     def waits_for_reader(self) -> bool:
-        """Its app leaves unread what it asked for, and nothing else is left to be done. Pushes it did not ask
-        for: it may be at work, and need not read before it wants something again."""
+        """Its app does not read what it asked for, and nothing else is left to do. Pushes do not count, since
+        the app did not ask for them: it may be at work, and need not read before it wants something again."""
         return self._owes and (self.full or not (self.under_way or self.has_work))
 
     # What comes
 
     def arrived(self, pending_bytes: int) -> None:
-        """More has come; so much is pending with it."""
+        """More bytes have arrived; this many are pending with them."""
         self.pending_bytes = pending_bytes
         self.whole = True
         self._settle()
 
     def turn(self, go_on: Callable[[], bool]) -> None:
-        """Do what there is to do, for as long as `go_on` lets it. What comes of it is written together."""
+        """Do what can be done, for as long as `go_on` allows. The results are written together."""
         self._scheduled = False
         self._in_turn = True
         most = len(self._to_write) + _REPLY_BYTES_PER_TURN
@@ -244,7 +247,7 @@ class Flow:
     # Commands
 
     def say(self, reply: bytes) -> None:
-        """The reply of a command that was done at once."""
+        """The reply to a command that was done at once."""
         if self.places:
             place = Place()
             place.reply = reply
@@ -254,13 +257,13 @@ class Flow:
             self._write(reply)
 
     def begin(self, place: Place) -> None:
-        """This command is under way, last in the order of replies."""
+        """This command is under way, and is last in the order of replies."""
         self.places.append(place)
         self._kept += PLACE_BYTES
         self.under_way += 1
 
     def in_turn(self, place: Place, begin: Callable[[Place], None]) -> None:
-        """This command is begun when it is its turn: at once, if that is so."""
+        """This command begins when its turn comes: at once, if it has come already."""
         its_turn = self.is_turn_of_next
         self.places.append(place)
         self._kept += PLACE_BYTES
@@ -271,7 +274,7 @@ class Flow:
             place.begin = begin
 
     def _begin_first(self) -> None:
-        """The turn of the first in the order has come."""
+        """The turn of the first command in the order has come."""
         place = self.places[0]
         begin, place.begin = place.begin, None
         assert begin is not None
@@ -279,7 +282,7 @@ class Flow:
         begin(place)
 
     def finish(self, place: Place, reply: WireReply) -> None:
-        """The reply of a command that was under way, or whose turn has not come yet."""
+        """The reply to a command that was under way, or whose turn has not come yet."""
         if self.closed:
             return
         if place.begin is None:
@@ -320,14 +323,14 @@ class Flow:
     # Writing
 
     def push(self, data: bytes) -> None:
-        """Something that was not asked for: it comes between two replies."""
+        """Something that was not asked for: it goes between two replies."""
         self._pushing = True
         self._write(data)
         self._pushing = False
 
     def _write(self, data: bytes) -> None:
         if self.clogged_bytes:
-            # Thousands of short replies take many times their bytes as objects of their own.
+            # As separate objects, thousands of short replies take many times their bytes.
             self._to_write += data
             self._owes = self._owes or not self._pushing
         elif self._in_turn:
@@ -341,14 +344,14 @@ class Flow:
             self._port.send(data)
 
     def clogged(self, unsent_bytes: int) -> None:
-        """Not all of what was written has been taken."""
+        """Not everything that was written has been taken."""
         self.clogged_bytes = unsent_bytes
         self._owes = self._owes or not self._pushing
         if not self._in_turn:
             self._settle()
 
     def drained(self) -> None:
-        """All of what was written has been taken."""
+        """Everything that was written has been taken."""
         self.clogged_bytes = 0
         self._owes = False
         self._write_the_rest()
@@ -356,7 +359,7 @@ class Flow:
             self._settle()
 
     def close(self) -> bytes:
-        """The connection is closed: nothing more is done or kept. What was still to be written."""
+        """The connection is closed: nothing more is done or kept. Returns what was still to write."""
         self.closed = True
         self.not_begun += [place for place in self.places if place.begin is not None]
         self.places.clear()

@@ -1,14 +1,15 @@
 """Who a master says it is, and which masters vote together (rule 8).
 
-A cluster's members are names with admission numbers. A master that is admitted after it lost its data, or
-instead of another machine, gets a new number, which is first written on a quorum of the *others*. So of two
-machines of one name the older is left with fewer than a quorum of masters whose lists still have it, and
-finds none, whoever asks it.
+A cluster's members are names with admission numbers. When a master is admitted after it lost its data, or in
+place of another machine, it gets a new number, which is first written on a quorum of the *others*. So of two
+machines of one name, fewer than a quorum of masters still list the older one, and no agent finds a quorum
+through it.
 
 Every vote carries a digest of the members: of the cluster's id, the members with their numbers and the name
-of the master that it is for, as the agent takes them to be. The master compares it with its own, so that a
-vote is for what the agent knew of it: another list of masters, another cluster of the same name, a copy of
-another master's data, or a list that has changed meanwhile, all are refused there, too.
+of the master that it is for, as the agent knows them. The master compares it with its own digest, so a vote
+is for what the agent knew. The digests differ, and the vote is refused, when the agent has another list of
+masters or means another cluster of the same name, when the list has changed meanwhile, and when the master's
+data is a copy of another master's.
 
 Why it is sound: a quorum counts only when every two of its masters have each other with their present numbers
 (`voting_together`), and each has said so at the moment of its vote. Numbers only grow.
@@ -23,21 +24,21 @@ from itertools import combinations
 from lockd.core.validity import DAY_MS
 
 FORMAT = 2
-"""Of identities. 1 had neither a random id nor members."""
+"""The format of identities. Format 1 had neither a random id nor members."""
 
 LONGEST_TTL_MS = DAY_MS
-"""No configuration may say more: a master that does is not believed."""
+"""No configuration allows more: a master that names a larger TTL is not believed."""
 
 _MEMBER = re.compile(r"([A-Za-z0-9._-]{1,64}):([1-9][0-9]{0,8})")
 _CLUSTER_ID = re.compile(r"[0-9a-f]{32}")
 
 MEMBERS_DIGEST = "electorate"
-"""What the digest of members is called on masters."""
+"""The name under which masters keep the digest of members."""
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The names of a cluster's masters, each with the number of its last admission; in order of the names."""
+    """The names of a cluster's masters, each with its latest admission number, sorted by name."""
 
     numbers: tuple[tuple[str, int], ...] = ()
 
@@ -47,7 +48,7 @@ class Members:
 
     @classmethod
     def first(cls, names: Iterable[str]) -> "Members":
-        """As a cluster is formed."""
+        """The members when a cluster is formed."""
         return cls.of(dict.fromkeys(names, 1))
 
     @classmethod
@@ -62,7 +63,7 @@ class Members:
         return tuple(name for name, _ in self.numbers)
 
     def number_of(self, name: str) -> int:
-        """0 where there is no such member."""
+        """0 if there is no such member."""
         for member, number in self.numbers:
             if member == name:
                 return number
@@ -77,9 +78,9 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Written on a master when the cluster is formed or the master admitted.
+    """What is written on a master when the cluster is formed or the master admitted.
 
-    was_max_ttl_ms: the ceiling before it was lowered, for as long as leases from then may live; else 0.
+    was_max_ttl_ms: the ceiling before it was lowered, as long as leases from that time may live; else 0.
     """
 
     cluster: str
@@ -92,7 +93,7 @@ class Identity:
 
     @property
     def number(self) -> int:
-        """Of its own admission."""
+        """The number of its admission, which is also in its members."""
         return self.members.number_of(self.name)
 
     @property
@@ -101,7 +102,7 @@ class Identity:
 
     @property
     def longest_ttl_ms(self) -> int:
-        """No lease that it has voted for may live for longer from now on (rule 9)."""
+        """From now on, no lease that it has voted for can live longer than this (rule 9)."""
         return max(self.max_ttl_ms, self.was_max_ttl_ms)
 
     @property
@@ -109,8 +110,8 @@ class Identity:
         return self.members_digest_as(self.name, self.members.names)
 
     def members_digest_as(self, name: str, names: Iterable[str]) -> str:
-        """What a vote carries that is meant for the master `name` of a cluster of these masters, which has
-        this id and these numbers."""
+        """What a vote for the master `name` carries, in a cluster of these masters with this id and these
+        numbers."""
         members = Members.of({member: self.members.number_of(member) for member in names})
         said = f"lockd {self.cluster} {self.cluster_id} {members} as {name}"
         return sha256(said.encode()).hexdigest()[:32]
@@ -125,7 +126,7 @@ class Identity:
 
     @property
     def fields(self) -> dict[str, str]:
-        """All of it, as a master stores it."""
+        """All its fields, as a master stores them."""
         return {
             "format": str(FORMAT),
             "cluster": self.cluster,
@@ -138,7 +139,7 @@ class Identity:
     @classmethod
     def parse(cls, fields: Mapping[str, str]) -> "Identity | None":
         """None when the fields are no identity at all (a blank master, or data that isn't ours). Of another
-        format than this one, only what all of them have."""
+        format, it has only what all formats have."""
         ceiling_ms = _ttl_ms(fields.get("max_ttl_ms", ""))
         format_ = _format(fields.get("format", "1"))
         if not {"cluster", "name"} <= fields.keys() or ceiling_ms is None or format_ is None:
@@ -148,7 +149,7 @@ class Identity:
         return base if format_ != FORMAT else base._with_list(fields)
 
     def _with_list(self, fields: Mapping[str, str]) -> "Identity | None":
-        """None where it contradicts itself: nobody can say whom it votes with."""
+        """None if they contradict each other: then nobody can say which masters it votes with."""
         members, cluster_id = Members.parse(fields.get("members", "")), fields.get("cluster_id", "")
         if members is None or not _CLUSTER_ID.fullmatch(cluster_id):
             return None
@@ -157,7 +158,7 @@ class Identity:
 
 
 def _ttl_ms(text: str) -> int | None:
-    """A TTL as a master has it; None when it can't be one: waits of that length would rest on it."""
+    """A TTL as a master stores it; None when it can't be one, since waits of that length would rest on it."""
     if not (text.isascii() and text.isdigit() and len(text) <= 8):
         return None
     ms = int(text)
@@ -169,7 +170,8 @@ def _format(text: str) -> int | None:
 
 
 def agree(one: Identity, other: Identity) -> bool:
-    """Whether each has the other with the number that it has. Of one list they mostly are, which says so."""
+    """Whether each lists the other under the other's number. Usually they have the same list, which settles
+    it."""
     return one.cluster_id == other.cluster_id and (
         one.members == other.members
         or (
@@ -184,9 +186,9 @@ def agrees_with_all(one: Identity, others: Iterable[Identity]) -> bool:
 
 
 def voting_together(identities: Sequence[Identity | None]) -> int:
-    """The largest set of which every two agree, as bits: only its votes make a quorum. Never by one list
-    alone: a master that makes up numbers is the one that is left out. Of sets as large, the one with the
-    newest machines, in whatever order they are given."""
+    """The largest set of masters of which every two agree, as bits: only its votes can be a quorum. It never
+    follows one list alone: a master that invents numbers is the one left out. Of several sets of that size,
+    the one with the newest machines, whatever their order."""
     known = [(i, identity) for i, identity in enumerate(identities) if identity is not None]
     for size in range(len(known), 0, -1):
         sets = [chosen for chosen in combinations(known, size) if _all_agree([of for _, of in chosen])]

@@ -1,4 +1,5 @@
-"""What core asks of the world: the masters, and who wants to know what happens. The apps are in leases.py."""
+"""What core needs from outside: the masters, and listeners that want to know what happens. The apps are in
+leases.py."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -17,30 +18,30 @@ from lockd.core.values import Refusal
 
 
 class Masters(Protocol):
-    """The fan-out over the masters. Each sending method returns the masters asked, as bits; every one of them
-    answers its ballot once with `answered` or `unanswered`, or never: ballots have time limits of their own.
-    To one master, what concerns one lease arrives in the order in which it was sent, also across a connection
-    that broke (rule 3).
+    """The fan-out over the masters. Each sending method returns the masters that it asked, as bits. Each of
+    them answers its ballot once, with `answered` or `unanswered`, or never: a ballot has its own time limit.
+    On one master, requests about one lease arrive in the order in which they were sent, even across a broken
+    connection (rule 3).
 
-    before_sending: to be called before anything that was asked goes out.
+    before_sending: called before any request goes out.
     """
 
     before_sending: Callable[[], None]
 
     @property
     def agreeing(self) -> int:
-        """The masters whose votes count together now, as bits, also those that voted before and are slow or
-        away."""
+        """The masters whose votes count together now, as bits. It includes those that voted before and are
+        slow or away."""
 
     def voting(self) -> int:
         """The masters that have a vote now, as bits."""
 
     def barred_by_clock(self) -> int:
-        """The masters that would have a vote, were it not for their clocks (rule 11), as bits."""
+        """The masters that have no vote only because of their clocks (rule 11), as bits."""
 
     @property
     def clocks_in_doubt(self) -> bool:
-        """Some clocks have jumped, and the others are still to be heard about it (rule 11d)."""
+        """Some clocks have jumped, and other masters have not been heard about it yet (rule 11d)."""
 
     def why_not(self, master: int) -> str:
         """'name=reason' for a master that has no vote, or is slow."""
@@ -48,30 +49,29 @@ class Masters(Protocol):
     def name(self, master: int) -> str: ...
 
     def clock_us(self, now_ns: int) -> int:
-        """What the median of the masters' clocks shows, in microseconds: hints for fences are kept near it
-        (rule 6)."""
+        """The median of the masters' clocks, in microseconds: hints for fences stay near it (rule 6)."""
 
     def gained_ns(self) -> tuple[int, ...]:
-        """What the masters' clocks have gained on this host's so far (rule 11d): one object until that
-        changes."""
+        """What the masters' clocks have gained on this host's so far (rule 11d). It stays the same object
+        until it changes."""
 
     def cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
-        """By how much a lease ends earlier than was reckoned when it was proven, with clocks as they were
-        then, by these masters."""
+        """How much earlier a lease ends than was calculated when these masters proved it, with clocks as they
+        were then."""
 
     def suspected_cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
-        """The same as far as it is not known yet, at worst."""
+        """The same at worst, as long as it is not known exactly."""
 
     def clock_lows_ns(self) -> tuple[int, ...]:
         """How far each master's clock is ahead of this host's, at least; NEVER_NS where that isn't known."""
 
     def gained_since_ns(self, clock_lows_ns: tuple[int, ...]) -> int | None:
-        """What the clocks of a quorum have gained at most since they were as noted then, by an agent before
-        this one: so long this host may have stood still meanwhile (rule 11d). None: that can't be known."""
+        """How much the clocks of a quorum have gained, at most, since an earlier agent noted these values:
+        this host may have stood still for that long (rule 11d). None: that can't be known."""
 
     def stand(self, proven: int, t1_ns: int, now_ns: int) -> bool:
-        """Whether a quorum of these, which said so when they were asked then, still have a vote, on the
-        connection that they had then, and have answered something just now."""
+        """Whether a quorum of these masters, which said yes when they were asked then, still have a vote on
+        the same connection, and have answered something just now."""
 
     def acquire(self, attempt: Attempt) -> int: ...
 
@@ -80,43 +80,42 @@ class Masters(Protocol):
     def extend(self, extension: Extension) -> int: ...
 
     def put_back(self, put_back: PutBack, masters: int) -> int:
-        """Of these masters, those that are asked for votes now."""
+        """Those of these masters that are asked for votes now."""
 
     def release(self, release: Release, masters: int) -> int:
-        """To these masters now, or when they can be reached again, until `release.until_ns`; one by the word
-        of an app only to those that can be reached."""
+        """To these masters now, or when they can be reached again, until `release.until_ns`. A release that
+        an app asked for by value goes only to those that can be reached."""
 
 
 class Journal(Protocol):
-    """What is noted of leases for the next agent on this host (rule 13), each at once; but for what is ending
-    or done with, which may be noted with what comes next, or by `keep_up`. No lease that is DETACHED is
-    noted: the masters know all of it. clock_lows_ns: as `Masters` has them."""
+    """The notes about leases for the next agent on this host (rule 13). Each is made at once, except that a
+    lease is ending or done with: that may be noted with the next record, or by `keep_up`. DETACHED leases are
+    not noted: the masters know all about them. clock_lows_ns: as `Masters` has them."""
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
-        """It is about to be handed out, or to be taken over. If there was one before it under the same
-        tenure, that one is over."""
+        """It is about to be handed out or taken over. A lease before it under the same tenure is over."""
 
     def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
-        """It was proven again, was lost, or its process has died."""
+        """It was proven again or lost, or its process has died."""
 
     def told(self, lease: Lease) -> None:
         """Its app is known to have read of it."""
 
     def ending(self, tenure: Tenure) -> None:
-        """Its release is about to be sent, or it is nobody's just now."""
+        """Its release is about to be sent, or nobody has it just now."""
 
     def still_ending(self, ending: Ending) -> None:
-        """The release of a lease of the agent before is about to be sent once more."""
+        """A release of the previous agent is about to be sent once more."""
 
     def ended(self, nonce: bytes) -> None:
-        """Nothing has to be done about it any more."""
+        """Nothing more has to be done about it."""
 
     def keep_up(self) -> None:
-        """Releases are about to be sent: those that are not noted yet are."""
+        """Releases are about to be sent: note those that are not noted yet."""
 
 
 class Watcher(Protocol):
-    """Who wants to know what happens (metrics, logs). Nothing depends on it."""
+    """Listeners that want to know what happens (metrics, logs). Nothing depends on them."""
 
     def granted(self, lease: Lease, waited_ns: int) -> None: ...
 
@@ -127,23 +126,24 @@ class Watcher(Protocol):
     def released(self, lease: Lease, why: str, now_ns: int) -> None: ...
 
     def taken_over(self, lease: Lease) -> None:
-        """From the agent before: it is held here from now on."""
+        """It comes from the previous agent, and is held here from now on."""
 
     def renewed(self, lease: Lease, worked: bool) -> None: ...
 
     def fence_round(self) -> None: ...
 
     def tried_in_vain(self, label: str, code: ErrorWord) -> None:
-        """All masters were asked for a tenure, and it was not had."""
+        """All masters were asked for a tenure, without success."""
 
     def handed_on(self, lease: Lease) -> None:
-        """It is about to be granted under the tenure of the one before."""
+        """It is about to be granted under the tenure of the lease before it."""
 
     def turn_over(self, label: str, took_ns: int) -> None:
-        """Another host waits for what was in use here, and it is given back, so long behind the recall."""
+        """A resource in use here is given back because another host waits for it, this long after the
+        recall."""
 
     def asked_back(self, label: str, end: RecallEnd, took_ns: int) -> None:
-        """What came of a LOCK without WAIT that met another host's tenure."""
+        """The outcome of a LOCK without WAIT that met another host's tenure."""
 
     def kept_no_more(self, label: str, why: KeptEnd, for_ns: int) -> None:
-        """A tenure of this class stayed for so long, though nobody had it."""
+        """A tenure of this class was kept for this long without a lease."""

@@ -1,8 +1,8 @@
-"""What a master is asked on a new connection before anything else, and at each look at it: one thing after
-the other, and what follows from each answer.
+"""The questions that a master is asked on a new connection before all others, and at each look at it, one
+after the other, and what follows from each answer.
 
-Whoever carries the bytes takes a step, and sends its answer into the generator; where the step fails or the
-connection breaks, it ends there.
+The driver takes a step, asks, and sends the answer into the generator. If the step fails or the connection
+breaks, the generator ends there.
 """
 
 from collections.abc import Callable, Generator
@@ -20,37 +20,37 @@ class ReadFacts:
 
 @dataclass(frozen=True, slots=True)
 class NoteCopy:
-    """Write down on it that it is a promoted copy. Where that can't be done (a full disk), the next look
-    tries again."""
+    """Note on it that it is a promoted copy. If that can't be written (a full disk), the next look tries
+    again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadCounter:
-    """The answer is the fence counter as the master has it, "0" where it has none, and its clock in µs."""
+    """The answer is the fence counter as the master stores it ("0" if there is none), and its clock in µs."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class EndSession:
-    """Have it throw away what came on the connection of that number and was not run yet."""
+    """Have it drop what arrived on the connection of that number and was not run yet."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class HaveScripts:
-    """See that it has the scripts, or bring them."""
+    """Check that it has the scripts, or load them."""
 
 
 @dataclass(frozen=True, slots=True)
 class HearNotices:
-    """Have it say on this connection what its notices are. A master that can't votes all the same."""
+    """Subscribe to its notices on this connection. A master that can't send them votes all the same."""
 
 
 Step = ReadFacts | NoteCopy | ReadCounter | EndSession | HaveScripts | HearNotices
 Steps = Generator[Step, Any, bool]
-"""They end with whether it may be asked."""
+"""The steps return whether the master may be asked."""
 
 Now = Callable[[], int]
 
@@ -60,7 +60,7 @@ def introduce(link: Link, session: int, now_ns: Now) -> Steps:
     yield from _look(link, now_ns)
     if link.state is State.LOADING:
         return False
-    # What lies in the old connection must not run after what comes now (rule 3).
+    # What is still in the old connection must not run after what comes now (rule 3).
     old = link.session_to_end()
     if old is not None:
         yield EndSession(old)
@@ -72,14 +72,14 @@ def introduce(link: Link, session: int, now_ns: Now) -> Steps:
 
 
 def look_again(link: Link, now_ns: Now) -> Steps:
-    """At one that is introduced."""
+    """The steps for a master that is introduced."""
     yield from _look(link, now_ns)
     link.ask_refused_again(now_ns())
     return True
 
 
 def beat(link: Link, now_ns: Now) -> Steps:
-    """Every few seconds, or when something looked wrong: what it refused with an error is asked again,
+    """Every few seconds, or when something looked wrong. What it refused with an error is asked again,
     too."""
     yield from look_again(link, now_ns)
     link.settle_debts(now_ns(), after_break=False)

@@ -1,7 +1,8 @@
 """What an agent notes of its leases for the next one on its host (rule 13): bytes to records and back.
 
-It is written before an app is told of its grant or its extension, and before a release is sent. It has to
-survive the agent's death, not the host's, so it lies in memory (/run) and is never waited for.
+A note is written before an app is told of its grant or its extension, and before a release is sent. It has to
+survive the agent's death, not the host's, so it is kept in memory (/run), and writing it never waits for a
+disk.
 
     file    = magic, format, frame …
     frame   = length, CRC-32 of that, CRC-32 of the entries, entries: all of them count, or none
@@ -10,11 +11,11 @@ survive the agent's death, not the host's, so it lies in memory (/run) and is ne
               E ending (the tenure's release is under way, or it is nobody's for a moment)
               D done (nobody has to do anything about it)
 
-The first frame says whose it is. A frame at the end that is not whole was never acted upon, so what is before
-it is what the agent last did. Where one was spoilt, that isn't known, nor in an older copy: what is in it may
-have been handed on since, under the same tenure, so nothing is taken over or released by it. What tells an
-older copy from the last one is a `Seal` that lies beside it. Nothing is believed without the
-masters: a journal that is old or made up names tenures that they don't show, and those can't be proven.
+The first frame says whose journal it is. An incomplete last frame was never acted upon, so what is before it
+is the last that the agent did. If a frame was damaged, or the file is an older copy, that is not known: its
+leases may have been handed on since, under the same tenures. So nothing is taken over from it or released by
+it. A `Seal` beside the journal tells the last version from an older copy. Nothing is believed without the
+masters: an old or invented journal names tenures that the masters don't show, and those can't be proven.
 """
 
 import struct
@@ -43,21 +44,21 @@ _UNTIL = struct.Struct(">qIII")
 _BOUND = (Bound.PROCESS, Bound.CONNECTION)
 _LOST, _UNPROVEN, _TOLD, _OUTLIVED = 1, 2, 4, 8
 _NEVER = -1
-"""No time, where one may be missing."""
+"""Stands for a time that is missing."""
 
 
 class Unreadable(Exception):
-    """This is no journal that can be read, or not all of it; the text says why."""
+    """This is not a journal that can be read, or not all of it can; the text says why."""
 
 
 class _Torn(Unreadable):
-    """Its agent died before it had written the last frame."""
+    """Its agent died while it was writing the last frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Whose journal it is. Pids, and times on CLOCK_BOOTTIME, mean the same only within one boot and one
-    namespace of each kind; bits that stand for masters, only with the same list of them."""
+    """Whose journal it is. Pids, and times on CLOCK_BOOTTIME, are comparable only within one boot and one
+    namespace of each kind; bits that stand for masters, only with the same list of masters."""
 
     boot_id: str
     pid_namespace: str
@@ -66,7 +67,7 @@ class Origin:
     masters: tuple[str, ...]
 
     def other_than(self, ours: Self) -> str | None:
-        """In what it differs from ours, in a word; None: it is ours."""
+        """How it differs from ours, in a word; None: it is ours."""
         names = ("boot_id", "pid_namespace", "time_namespace", "cluster", "masters")
         return next(
             (name.replace("_", " ") for name in names if getattr(self, name) != getattr(ours, name)), None
@@ -76,10 +77,10 @@ class Origin:
 @dataclass(frozen=True, slots=True)
 class Moving:
     """What a proof changes of a lease. proven, gone: masters, as bits. clock_lows_ns: how far the masters'
-    clocks were ahead of CLOCK_BOOTTIME at least; NEVER_NS where that was not known. let_go_ns: None as long
-    as its process is not known to be dead. lost: its holder was told so; unproven: it was taken over, and no
-    quorum had gone on with it yet; told: its app is known to have read of it;
-    outlived: its process is dead, and a child goes on with it."""
+    clocks were ahead of CLOCK_BOOTTIME, at least; NEVER_NS where that was not known. let_go_ns: None as long
+    as its process is not known to be dead. lost: its holder was told so. unproven: it was taken over, and no
+    quorum had gone on with it yet. told: its app is known to have read of it. outlived: its process is dead,
+    and a child goes on with it."""
 
     t1_ns: int
     deadline_ns: int
@@ -101,8 +102,8 @@ class Moving:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A lease as it was last noted, and the tenure that it is under: that has the nonce, and began then.
-    before: the nonces that masters may still know it by, as long as it is `unproven`."""
+    """A lease as it was last noted, and its tenure, to which the nonce and began_ns belong. before: the
+    nonces that masters may still know it by, while it is `unproven`."""
 
     nonce: bytes
     resource: bytes
@@ -123,7 +124,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A release that no quorum had confirmed yet: worth sending until `until_ns`."""
+    """A release that no quorum had confirmed yet. It is worth sending until `until_ns`."""
 
     resource: bytes
     nonces: tuple[bytes, ...]
@@ -151,7 +152,7 @@ Entry = Held | Moved | Told | Ending | Done
 
 @dataclass(slots=True)
 class Replayed:
-    """What a journal comes to; by nonce. trouble: what was wrong with the rest of it. is_whole: there was no
+    """The contents of a journal; by nonce. trouble: what was wrong with the rest of it. is_whole: there is no
     rest that its agent may have acted upon."""
 
     held: dict[bytes, Held] = field(default_factory=dict)
@@ -184,7 +185,7 @@ _SEAL = struct.Struct(">QI")
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Of a journal, as it was when its agent last wrote to it: how long, and its checksum."""
+    """The length and checksum of a journal when its agent last wrote to it."""
 
     size: int
     checksum: int
@@ -194,16 +195,17 @@ class Seal:
         return cls(len(data), crc32(data))
 
     def behind(self, record: bytes) -> "Seal":
-        """With that record, too."""
+        """The seal once that record is written, too."""
         return Seal(self.size + len(record), crc32(record, self.checksum))
 
     def fits(self, data: bytes) -> bool:
-        """It is that journal: at most its agent died when it had written more, and before it said so here."""
+        """The seal is of that journal. At most, its agent had written one record more, and died before it
+        updated the seal."""
         return 0 < self.size <= len(data) and crc32(data[: self.size]) == self.checksum
 
     @property
     def text(self) -> bytes:
-        """As it is kept."""
+        """As it is stored."""
         return _SEAL.pack(self.size, self.checksum)
 
     @classmethod
@@ -215,7 +217,7 @@ SEAL_SIZE = _SEAL.size
 
 
 def _words(words: Sequence[bytes]) -> bytes:
-    """How long each is, and then they themselves."""
+    """The lengths of all words, then the words."""
     return _lengths(len(words)).pack(*map(len, words)) + b"".join(words)
 
 
@@ -256,8 +258,8 @@ def _moving(lease: Lease) -> tuple[int, ...]:
 
 
 class Format:
-    """How entries read, where there are so many masters: first all their numbers, packed in one go, since it
-    is done for each grant; last of them, how long the words are that follow."""
+    """How entries read, for this number of masters. All numbers come first, packed in one call, since this is
+    done for each grant. The last numbers are the lengths of the words that follow."""
 
     def __init__(self, masters: int) -> None:
         self._moving = struct.Struct(f">B8qIHH{masters}q")
@@ -283,7 +285,7 @@ class Format:
         return numbers + words + _words(before) if before else numbers + words
 
     def moved_in(self, held: bytes, moved: bytes) -> bytes:
-        """The first, as the second says that it is now."""
+        """The first entry, updated with what the second one says."""
         size = 1 + self._moving.size
         return held[:1] + moved[1:size] + held[size:]
 
@@ -292,7 +294,7 @@ class Format:
         return self._moved.pack(b"M", *_moving(lease), *clock_lows_ns, len(nonce)) + nonce
 
     def told_in(self, held: bytes) -> bytes:
-        """The same entry, of a lease of which its app has read."""
+        """The same entry, once its app has read of the lease."""
         return held[:1] + bytes((held[1] | _TOLD,)) + held[2:]
 
     def told(self, nonce: bytes) -> bytes:
@@ -308,7 +310,7 @@ class Format:
         return _NAMING.pack(b"D", len(nonce)) + nonce
 
     def entries(self, frame: bytes) -> Iterator[Entry]:
-        """Raises struct.error or ValueError where one makes no sense."""
+        """Raises struct.error or ValueError at an entry that makes no sense."""
         reading = _Reading(frame)
         while not reading.is_over:
             kind = reading.take(1)
@@ -336,7 +338,7 @@ class Format:
         if max(deadline, promised) - t1 > LONGEST_TTL_MS * NS_PER_MS or not 0 < ttl_ms <= LONGEST_TTL_MS:
             raise ValueError("a lease that lasts longer than any may")
         if (proven | gone) >> len(lows_ns):
-            raise ValueError("masters that there are not")
+            raise ValueError("masters that do not exist")
         return Moving(
             t1, deadline, promised, until, hold_until, granted, None if let_go == _NEVER else let_go, ttl_ms,
             proofs, proven, gone, bool(flags & _LOST), bool(flags & _UNPROVEN), bool(flags & _TOLD),
@@ -360,13 +362,13 @@ class Format:
 
 
 def _check_times(times_ns: tuple[int, ...]) -> None:
-    """What is reckoned from them has to fit into a journal, too."""
+    """Times that are calculated from these have to fit into a journal, too."""
     if max(map(abs, times_ns)) > NEVER_NS:
-        raise ValueError("a time that no clock shows")
+        raise ValueError("an impossible time")
 
 
 class _Reading:
-    """Bytes, from the first one on. What is longer than the rest raises."""
+    """Takes bytes from the front. Raises when more are asked for than are left."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -398,30 +400,30 @@ class _Reading:
 
 
 def _frames(data: bytes, at: int) -> Iterator[bytes]:
-    """Raises Unreadable at the first that is not whole."""
+    """Raises Unreadable at the first frame that is not whole."""
     while at < len(data):
         if len(data) - at < _FRAME.size:
             raise _Torn("its last record is torn")
         size, check_of_size, checksum = _FRAME.unpack_from(data, at)
         if crc32(_NUMBER.pack(size)) != check_of_size:
-            raise Unreadable("a record has another length than its own")
+            raise Unreadable("a record has a wrong length")
         at += _FRAME.size
         frame = data[at : at + size]
         at += size
         if len(frame) < size <= _LONGEST_FRAME:
             raise _Torn("its last record is torn")
         if size > _LONGEST_FRAME or crc32(frame) != checksum:
-            raise Unreadable("a record has another checksum than its own")
+            raise Unreadable("a record has a wrong checksum")
         if not size:
-            # None is ever written, and a gigabyte of zeros would be 134 million of them.
+            # Empty frames are never written, and a gigabyte of zeros would be 134 million of them.
             raise Unreadable("a record says nothing")
         yield frame
 
 
 def check_format(data: bytes) -> None:
-    """Raises Unreadable when this version does not know how it reads."""
+    """Raises Unreadable when this version does not know the format."""
     if len(data) < _HEAD.size or not data.startswith(MAGIC):
-        raise Unreadable("it is no journal of an agent")
+        raise Unreadable("it is not the journal of an agent")
     form = _HEAD.unpack_from(data)[1]
     if form != FORMAT:
         raise Unreadable(f"it is of format {form}, and this version reads {FORMAT}")
@@ -429,7 +431,7 @@ def check_format(data: bytes) -> None:
 
 def replay(data: bytes, ours: Origin, *, is_last: bool = True) -> Replayed:
     """What is noted in this journal, as far as it can be read. is_last: its seal fits. Raises Unreadable when
-    it is none of ours: of another format, boot, namespace or cluster. Then nobody gets anything from it."""
+    it is not ours (another format, boot, namespace or cluster). Then nothing is taken from it."""
     check_format(data)
     frames = _frames(data, _HEAD.size)
     differs = _origin(next(frames, b"")).other_than(ours)
@@ -438,7 +440,9 @@ def replay(data: bytes, ours: Origin, *, is_last: bool = True) -> Replayed:
     replayed = _replayed(frames, Format(len(ours.masters)))
     if not is_last:
         replayed.is_whole = False
-        replayed.trouble = replayed.trouble or "it is not as its agent left it: an older copy, perhaps"
+        replayed.trouble = replayed.trouble or (
+            "it has changed since its agent stopped: perhaps it is an older copy"
+        )
     return replayed
 
 
@@ -463,16 +467,16 @@ def _replayed(frames: Iterator[bytes], form: Format) -> Replayed:
     except Unreadable as unreadable:
         replayed.trouble, replayed.is_whole = str(unreadable), False
     except (struct.error, ValueError, IndexError) as failure:
-        replayed.trouble, replayed.is_whole = f"a record makes no sense: {failure}", False
+        replayed.trouble, replayed.is_whole = f"a record is invalid: {failure}", False
     return replayed
 
 
 class Ledger:
-    """core.interfaces.Journal: the last entry of each lease, and what is to be written of it.
+    """core.interfaces.Journal: the last entry of each lease, and what has to be written of it.
 
-    write: appends to the journal. What is ending or done with is written with the next record, and what is
-    ending before its release goes out (`keep_up`). If what is done with is lost, a release is sent that was
-    not needed. live_bytes: how long a journal would be that was written anew.
+    write: appends to the journal. Entries D (done) are written with the next record; if one gets lost, a
+    release is sent that was not needed. Entries E (ending) are written with the next record, too, or before
+    the release goes out (`keep_up`). live_bytes: how long the journal would be if it was written anew.
     """
 
     def __init__(self, origin: Origin, write: Callable[[bytes], None]) -> None:
@@ -486,7 +490,7 @@ class Ledger:
         self.live_bytes = len(self._head)
 
     def whole(self) -> bytes:
-        """The journal written anew, with nothing that is over."""
+        """The journal written anew, without what is over."""
         self._unwritten, self._is_due = b"", False
         return self._head + b"".join(map(_framed, self._live.values()))
 
@@ -544,7 +548,7 @@ class Ledger:
 
 
 class Unkept:
-    """core.interfaces.Journal, where none is kept."""
+    """core.interfaces.Journal, for agents that keep none."""
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None: ...
 

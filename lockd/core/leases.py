@@ -16,11 +16,11 @@ from lockd.core.values import Bound, Refusal, Terms
 
 
 def on_masters(terms: Terms, token: bytes, mark: bytes = b"") -> bytes:
-    """How a tenure reads on the masters, behind its nonce and since when there is one: for how long a lease
-    may be extended by agents that don't know it, and who it began for; then the mark of where it was put
-    back; then, as it may be of any bytes, the token that its app names it by, where it is shown.
+    """How a tenure reads on the masters, after its nonce and its start (if there is one): for how long agents
+    that don't know the lease may extend it, and who it began for; then the mark of where it was put back;
+    last, since it may have any bytes, the token that its app names it by, where that is shown.
 
-    A session lock ends with its process, so only its own agent extends it: for all others that is 0 ms.
+    A session lock ends with its process, so only its own agent extends it: for all others the time is 0 ms.
     """
     text = b"%d %b" % (terms.max_hold_ms if terms.detached else 0, terms.owner)
     if mark:
@@ -29,19 +29,19 @@ def on_masters(terms: Terms, token: bytes, mark: bytes = b"") -> bytes:
 
 
 def owner_of(host: bytes, pid: int, uid: int) -> bytes:
-    """A process on a host, as `Holder.owner` has it. host: without spaces."""
+    """A process on a host, as `Holder.owner` has it. host: has no spaces."""
     return b"%b %d %d" % (host, pid, uid)
 
 
 @lru_cache(4_096)
 def pid_and_uid(owner: bytes) -> tuple[int, int]:
-    """Of the process that `owner_of` has named."""
+    """The pid and uid in a name made by `owner_of`."""
     _, pid, uid = owner.split(b" ")
     return int(pid), int(uid)
 
 
 class Holder(Terms, Protocol):
-    """The app behind a LOCK: what it asked for, and how it is told what became of it.
+    """The app behind a LOCK: what it asked for, and how it is told the outcome.
 
     None of the methods may call back into `Locks` before it has returned: they are called in the middle of
     its work.
@@ -52,13 +52,13 @@ class Holder(Terms, Protocol):
     ttl_ms: int
     lock_delay_ms: int
     keep_ms: int
-    """For so long its tenure may stay when nobody has it any more; 0: not at all."""
+    """How long its tenure may stay without a lease; 0: not at all."""
     give_up_ns: int | None
     """When its WAIT ends; None: it doesn't wait."""
     asked_ns: int
     pid: int
     started: int
-    """Its process, together with `pid`: when it began, in clock ticks since boot; 0 where that can't be
+    """With `pid`, it identifies the process: when it began, in clock ticks since boot; 0 if that can't be
     seen."""
     bound: Bound
     named: bool
@@ -66,11 +66,11 @@ class Holder(Terms, Protocol):
     notify: bool
     """It wants to hear of a loss."""
     counted: bool
-    """A refusal of it is the answer to a request. Else it is one of many that a request stands in line by
+    """Its refusal is the answer to a request. Otherwise it is one of many places in line that a request has
     (core/slots.py)."""
 
     def granted(self, lease: "Lease", now_ns: int) -> None:
-        """One of another holder, if both requests have the same name."""
+        """The lease may be another holder's, if both requests have the same name."""
 
     def refused(self, refusal: Refusal) -> None: ...
 
@@ -79,36 +79,37 @@ class Holder(Terms, Protocol):
     def lost(self, lease: "Lease", reason: str) -> None: ...
 
     def ended(self, lease: "Lease") -> None:
-        """The lease is over, in whatever way: it no longer counts for anything."""
+        """The lease is over, in whatever way: it does not count any more."""
 
 
 TURN_GRANTS = 16
-"""So many leases follow at most, once another host waits."""
+"""How many leases may follow once another host waits."""
 _UNRECALLED_MOST_NS = 1_000 * NS_PER_MS
-"""For no longer than this a tenure is handed on as if no other host waited: its recalls may be lost, and are
-where its agent may not hear notices. Where nobody waits, its next turn begins at once."""
+"""For how long a tenure is handed on as if no other host waited. Its recalls may be lost, and are lost if its
+agent can't hear notices. If nobody waits, its next turn begins at once."""
 _PROVEN_LATELY_NS = 1_000 * NS_PER_MS
-"""For no longer than this behind its last proof a tenure is handed on or kept without asking: so soon it is
-noticed that it was taken away by force, through another agent."""
+"""For how long after its last proof a tenure is handed on or kept without asking. It is noticed after this
+time at the latest that it was taken away by force through another agent."""
 _PROVEN_JUST_NOW_NS = 100 * NS_PER_MS
-"""For no longer than this behind its last proof an app is told that its own value still holds it, without
-asking: any agent may have released it since (core/plain_values.py)."""
+"""For how long after its last proof an app is told without asking that its own value still holds the lease:
+any agent may have released it since (core/plain_values.py)."""
 _TOGETHER_NS = 10 * NS_PER_MS
-"""Renewals that come due within this are one write to each master, and there one write to its disk."""
+"""Renewals that are due within this time of each other go to each master in one write, and there to disk in
+one."""
 _LEAST_GAIN_NS = 5 * NS_PER_MS
 _LEAST_NOTICE_NS = 5 * NS_PER_MS
-"""Of a loss that may yet be averted."""
+"""The least warning of a loss that may still be averted."""
 
 
 class Standing(Enum):
     HELD = "held"
     LOST = "lost"
-    """Its holder was told; it is kept in mind until its deadline, because the holder may go on until then."""
+    """Its holder was told. It is remembered until its deadline, because the holder may go on until then."""
     OVER = "over"
 
 
 class Loss(StrEnum):
-    """What a lease was lost by: the word for the metrics, where `Lease.loss` is the sentence for the app."""
+    """Why a lease was lost: a word for the metrics. `Lease.loss` is the sentence for the app."""
 
     NOT_RENEWED = "not_renewed"
     GONE = "gone"
@@ -119,11 +120,11 @@ class Loss(StrEnum):
 
 
 class Inherited:
-    """What a tenure has besides, that was taken over from the agent before (rule 13).
+    """What a tenure has in addition when it was taken over from the previous agent (rule 13).
 
     before: the nonces that masters may still know it by. clock_lows_ns: how far their clocks were ahead of
-    this host's, at least, when it was last noted. goes_on: it is tried to have it proven; else it is left to
-    its deadline. proof: the first by which a quorum has gone on with it under its new nonce.
+    this host's, at least, when that was last noted. goes_on: this agent tries to prove it; otherwise it is
+    left to its deadline. proof: the first one by which a quorum has gone on with it under its new nonce.
     """
 
     __slots__ = ("before", "clock_lows_ns", "goes_on", "proof")
@@ -136,8 +137,8 @@ class Inherited:
 
 
 class Turn:
-    """What is left of a host's turn, since it was recalled: it hands on until a time, and so many leases at
-    most. recalled_ns: when that was heard; None: it was not, and is only to be reckoned with."""
+    """What is left of a host's turn after a recall: it hands on until a certain time, and a certain number of
+    leases. recalled_ns: when the recall was heard; None: none was heard, but one may have been lost."""
 
     __slots__ = ("ends_ns", "grants", "recalled_ns")
 
@@ -151,23 +152,22 @@ class Turn:
 
 
 class Tenure:
-    """What the masters see of a host that has a resource: one token, one block of fences, renewed like a
-    lease. Apps of the host get leases under it, one after the other. A DETACHED lease has one to itself, and
-    hands it on to nobody.
+    """What the masters see of a host that has a resource: one token and one block of fences, renewed like a
+    lease. Apps of the host get leases under it, one after the other. A DETACHED lease has a tenure to itself,
+    which is not handed on.
 
-    nonce: what the masters know it by; nobody else is told it. shown: the token of its lease, where the
-    masters show it too, so that its app may name it to any agent; b'': they don't. While they do it is not
-    handed on, since what names that lease late and elsewhere must not hit the next one. began_ns: when it was
-    tried for. deadline_ns: the end of its validity, as last proven by a quorum, or the moment at which it
-    turned out to be gone. gone: masters that had it and lost it; landed: all that may have it, to be told of
-    its release, which is worth sending until until_ns. cut_ns: what has come off its deadline since its last
-    proof, since this host stood still, or the masters' clocks were set (rule 11d); gained_ns: what the
-    masters' clocks had gained then. under_way: what is asked of it now. fences_left: of its block.
-    lease: who has the resource now; None while it is handed on. label: the class of who had it last. is_over:
-    it is given back.
-    turn: since another host waits for it, what is left of this one's; None: nobody is known to.
-    handed_on_ns: since when it is handed on; -1: it was not yet. doubted_ns: it was said then that it was
-    taken away by force, or given back through another agent.
+    nonce: what the masters know it by; nobody else is told. shown: the token of its lease, if the masters
+    show it, so that its app may name it to any agent; b'': they don't. While they do, the tenure is not
+    handed on: a late command from elsewhere that names that lease must not hit the next one. began_ns: when
+    it was tried for. deadline_ns: the end of its validity, as last proven by a quorum, or the moment at which
+    it turned out to be gone. cut_ns: what was taken off its deadline since its last proof, because this host
+    stood still or the masters' clocks were set (rule 11d). gained_ns: what the masters' clocks had gained at
+    that proof. gone: masters that had it and lost it. landed: all masters that may have it. They are told of
+    its release, which is worth sending until until_ns. under_way: the ballots about it that are under way.
+    fences_left: of its block. lease: who has the resource now; None while it is handed on. label: the class
+    of the last lease. is_over: it was given back. turn: what is left of this host's turn, since another host
+    waits; None: no host is known to wait. handed_on_ns: since when it is handed on; -1: not yet. doubted_ns:
+    when a notice said that it was taken away by force, or given back through another agent.
     """
 
     __slots__ = (
@@ -225,12 +225,12 @@ class Tenure:
         self.handed_on_ns = self.doubted_ns = -1
 
     def is_recalled(self, now_ns: int, turn_ms: int) -> None:
-        """Another host waits for it. Its turn ends so long behind the first time that this is said."""
+        """Another host waits for it. Its turn ends this long after the first notice of that."""
         if self.turn is None:
             self.turn = Turn(now_ns + turn_ms * NS_PER_MS, now_ns)
 
     def is_handed_on(self, now_ns: int, turn_ms: int) -> None:
-        """From one lease to the next. Its turn ends some time also when no recall is heard."""
+        """From one lease to the next. Its turn ends at some time, even if no recall is heard."""
         if self.turn is not None:
             self.turn.grants -= 1
         elif self.handed_on_ns < 0:
@@ -243,7 +243,7 @@ class Tenure:
         self._next_fence, self.fences_left = first, size
 
     def next_fence(self) -> int:
-        """None of which is given twice. There has to be one left."""
+        """No fence is given twice. There has to be one left."""
         fence = self._next_fence
         self._next_fence += 1
         self.fences_left -= 1
@@ -251,7 +251,7 @@ class Tenure:
 
     @property
     def is_doubted(self) -> bool:
-        """It was said to be gone since its last proof was asked for."""
+        """A notice said that it is gone, after its last proof was asked for."""
         return self.doubted_ns > self.t1_ns
 
     @property
@@ -262,37 +262,37 @@ class Tenure:
 
     @property
     def is_ours(self) -> bool:
-        """This agent has had it granted or proven: nothing that it could not prove is renewed as a matter of
-        course, or released but by the word of its app, or for one that is dead (rule 13)."""
+        """This agent got it granted or has proven it. A tenure that it could not prove is not renewed
+        automatically. It is released only when its app says so, or when its process is dead (rule 13)."""
         return self.inherited is None or self.inherited.proof is not None
 
     @property
     def before(self) -> tuple[bytes, ...]:
-        """Nonces that it had with agents before."""
+        """The nonces that it had with earlier agents."""
         return () if self.inherited is None else self.inherited.before
 
     @property
     def nonces(self) -> tuple[bytes, ...]:
-        """All that masters may know it by."""
+        """All nonces that masters may know it by."""
         return (self.nonce,) if self.inherited is None else (self.nonce, *self.inherited.before)
 
     @property
     def mark(self) -> bytes:
-        """The number of its last proof. It is noted where the tenure is put back, so that a master can tell
-        until the next one that it did not have it all the time, also when its answer got lost."""
+        """The number of its last proof. It is noted where the tenure is put back. Until the next proof, a
+        master can tell by it that it did not have the tenure all the time, even if its answer got lost."""
         return b"p%d" % self.proofs
 
     @property
     def proven(self) -> int:
-        """The masters that confirmed it when it was last proven, and those that did so late (rule 2)."""
+        """The masters that confirmed it in its last proof, including those that did so late (rule 2)."""
         return self.proof.masters
 
     def was_proven_lately(self, now_ns: int) -> bool:
         return now_ns - self.t1_ns <= _PROVEN_LATELY_NS
 
     def cut(self, cut_ns: int) -> int:
-        """So much of what was reckoned at its last proof is not there (rule 11d). Returns how much more that
-        is than was known."""
+        """This much of the validity that was calculated at its last proof is missing (rule 11d). Returns how
+        much of that is new."""
         by_ns = cut_ns - self.cut_ns
         self.cut_ns = cut_ns
         self.deadline_ns -= by_ns
@@ -300,14 +300,15 @@ class Tenure:
         return by_ns
 
     def prove(self, extension: Extension, sure_until_ns: int, cut_ns: int) -> None:
-        """A quorum went on with it. sure_until_ns: what is certain of its deadline until now; cut_ns: what is
-        not certain of the new one."""
+        """A quorum went on with it. sure_until_ns: how much of its deadline was certain before; cut_ns: what
+        is not certain of the new one."""
         proven_ns = deadline_ns(extension.t1_ns, extension.ttl_ms) - cut_ns
         self.deadline_ns = max(sure_until_ns, proven_ns)
         self.cut_ns = cut_ns
         self.t1_ns = extension.t1_ns
         self.until_ns = max(self.until_ns, extension.t1_ns + extension.ttl_ms * NS_PER_MS)
-        # Another may have proven it since this was asked: where that found it, it is not to be put back.
+        # Another extension may have proven it since this one was asked: it is not put back where that one
+        # found it.
         extension.last = self.proof
         extension.missing &= ~self.proven
         self.proof, self.gained_ns = extension.proof, extension.gained_ns
@@ -318,32 +319,32 @@ class Tenure:
         self.landed |= extension.asked
 
     def is_asked(self, ballot: Extension | PutBack, ttl_ms: int, now_ns: int) -> None:
-        """It may last this long on some master, whatever becomes of what was asked: a release is worth
-        sending until then, to all that were asked."""
+        """It may last this long on some master, whatever comes of this ballot. Until then a release is worth
+        sending to all masters that were asked."""
         self.under_way += (ballot,)
         self.landed |= ballot.asked
         self.may_last(ttl_ms, now_ns)
 
     def may_last(self, ttl_ms: int, now_ns: int) -> None:
-        """From now on."""
+        """It may last this long from now on."""
         self.until_ns = max(self.until_ns, now_ns + ttl_ms * NS_PER_MS)
 
     def was_asked(self, ballot: Extension | PutBack) -> None:
-        """That is settled."""
+        """This ballot is settled."""
         self.under_way = tuple(other for other in self.under_way if other is not ballot)
 
 
 class Lease:
     """One grant of a resource.
 
-    token: what its app names it by; another than every other lease's, and than its tenure's nonce, unless the
-    app chose it. deadline_ns: the end of its validity, never past its tenure's. promised_ns: the latest end
-    that its holder was ever told, and may still believe in. hold_until_ns: no renewal reaches beyond
-    (rule 7). told: its app is known to have read of it, or has named it; outlived: its process
-    is dead, and a child goes on with it; inherited: what its tenure has
-    besides, where it was taken over itself, and not handed on since (rule 13). let_go_ns: it is given back
-    then at the latest, since its process is dead, or, with ends_early, since its app has said so.
-    said_released: a master has said that it was given back through another agent, by its value.
+    token: what its app names it by. It differs from every other lease's, and from its tenure's nonce, unless
+    the app chose it. deadline_ns: the end of its validity, never past its tenure's. promised_ns: the latest
+    end that its holder was ever told, and may still believe in. hold_until_ns: no renewal goes beyond this
+    (rule 7). told: its app is known to have read of it, or has named it. outlived: its process is dead, and a
+    child goes on with it. inherited: what its tenure has in addition when this lease itself was taken over,
+    and not handed on since (rule 13). let_go_ns: it is given back then at the latest, because its process is
+    dead, or, with ends_early, because its app said so. said_released: a master has said that it was released
+    through another agent, by its value.
     """
 
     __slots__ = (
@@ -373,7 +374,7 @@ class Lease:
     def __init__(
         self, tenure: Tenure, holder: Holder, token: bytes, fence: int, *, began_ns: int, now_ns: int
     ) -> None:
-        """began_ns: its TTL and its max_hold count from then."""
+        """began_ns: the start of its TTL and its max_hold."""
         tenure.label = holder.label
         self.resource = tenure.resource
         self.tenure = tenure
@@ -403,7 +404,7 @@ class Lease:
 
     @property
     def nonces(self) -> tuple[bytes, ...]:
-        """All that masters may know its tenure by."""
+        """All nonces that masters may know its tenure by."""
         return self.tenure.nonces
 
     @property
@@ -413,9 +414,9 @@ class Lease:
 
     @property
     def is_wanted(self) -> bool:
-        """It is renewed as a matter of course. What was taken over, and its app is not known to have read of
-        it, is for nobody perhaps: it is had proven for no longer than it lasts in any case, and kept until
-        then for an app that names it (rule 13)."""
+        """It is renewed automatically. A lease that was taken over, and whose app is not known to have read
+        of it, may have no holder. It is proven for no longer than it lasts in any case, and kept until then
+        for an app that names it (rule 13)."""
         was = self.inherited
         return was is None or (was.goes_on and (self.told or was.proof is None))
 
@@ -426,7 +427,7 @@ class Lease:
 
     @property
     def t1_ns(self) -> int:
-        """When its tenure was last proven: when that was asked."""
+        """When the last proof of its tenure was asked for."""
         return self.tenure.t1_ns
 
     @property
@@ -435,31 +436,33 @@ class Lease:
         return self.promised_ns - self.deadline_ns
 
     def was_just_proven(self, now_ns: int) -> bool:
-        """It may be said that it is held, though any agent may have released it since."""
+        """Apps may be told that it is held, though any agent may have released it since."""
         return now_ns - self.t1_ns < _PROVEN_JUST_NOW_NS
 
     def renew_at_ns(self) -> int:
-        """When it is to be renewed: with two thirds of its TTL left, whatever the app itself has extended it
-        to; and together with those that are due within a few ms of it."""
+        """When to renew it: with two thirds of its TTL left, whatever the app itself has extended it to, and
+        together with leases that are due within a few ms of it."""
         at_ns = self.deadline_ns + drift_ns(self.ttl_ms) - self.ttl_ms * NS_PER_MS * 2 // 3
         return at_ns - at_ns % _TOGETHER_NS
 
     def renew_again_at_ns(self) -> int:
-        """The same behind a renewal: a little earlier, by up to a twelfth of its TTL, and each by its own
-        bit, so that leases that were granted or taken over together are not renewed together for ever."""
+        """The same after a renewal. It comes a little earlier, by up to a twelfth of the TTL, and for each
+        lease by a different amount. So leases that were granted or taken over together are not renewed
+        together for ever."""
         early_ns = self.ttl_ms * NS_PER_MS // 12 * int(self.nonce[:2], 16) // 256
         at_ns = self.renew_at_ns() - early_ns
         return at_ns - at_ns % _TOGETHER_NS
 
     def lose_at_ns(self) -> int:
-        """When its holder has to be told, if it could not be renewed until then (rule 12). A detached one is
-        not renewed: only that it ended earlier than it was told is a loss."""
+        """When its holder has to be told, if it could not be renewed by then (rule 12). A detached lease is
+        not renewed: the only loss is that it ends earlier than its holder was told."""
         if self.holder.detached and not self.missing_ns:
             return self.deadline_ns
         return max(self.deadline_ns - notice_ns(self.ttl_ms), self.spared_until_ns)
 
     def extension_ttl_ms(self, wanted_ms: int, now_ns: int) -> int:
-        """How much may be asked for now without passing max_hold (rule 7); 0 when that would gain nothing."""
+        """How much may be asked for now without passing max_hold (rule 7); 0 when there would be nothing to
+        gain."""
         last_ns = self.hold_until_ns if self.told or self.is_ours else self.deadline_ns
         ttl_ms = min(wanted_ms, longest_ttl_ms(last_ns - now_ns))
         if not self.is_ours:
@@ -467,11 +470,12 @@ class Lease:
         return ttl_ms if deadline_ns(now_ns, ttl_ms) > self.deadline_ns + _LEAST_GAIN_NS else 0
 
     def proof_ttl_ms(self, now_ns: int) -> int:
-        """For how long it is asked for where only its being there is to be proven: it gains nothing by it."""
+        """The time that is asked for when only its existence has to be proven: the lease gains nothing by
+        it."""
         return longest_ttl_ms(self.deadline_ns - now_ns)
 
     def cut(self, by_ns: int, now_ns: int, patience_ns: int) -> None:
-        """So much more of what was reckoned at the last proof is not there (rule 11d). It is spared for
+        """This much more of what was calculated at the last proof is missing (rule 11d). It is spared for
         `patience_ns`."""
         self.deadline_ns -= by_ns
         self.hold_until_ns -= by_ns
@@ -479,15 +483,15 @@ class Lease:
         self.spare(now_ns, patience_ns)
 
     def spare(self, now_ns: int, patience_ns: int) -> None:
-        """It may be renewed within `patience_ns`, also where its holder ought to have been told already. Its
-        holder learns of a loss before the deadline all the same (rule 12)."""
+        """It may be renewed within `patience_ns`, even if its holder should have been told already. Its
+        holder still learns of a loss before the deadline (rule 12)."""
         self.spared_until_ns = min(self.deadline_ns - _LEAST_NOTICE_NS, now_ns + patience_ns)
 
     def goes_on(self, extension: Extension, sure_until_ns: int, cut_ns: int) -> None:
-        """Its tenure was proven, for others perhaps. sure_until_ns, cut_ns: as in `Tenure.prove`."""
+        """Its tenure was proven, perhaps for another lease. sure_until_ns, cut_ns: as in `Tenure.prove`."""
         ttl_ms = min(extension.ttl_ms, self.ttl_ms)
         proven_ns = max(sure_until_ns, deadline_ns(extension.t1_ns, ttl_ms) - cut_ns)
-        # That it may be held for less long can have turned out since this was asked (see `cut`).
+        # Since this was asked, it may have turned out that it may be held for less long (see `cut`).
         self.deadline_ns = min(self.tenure.deadline_ns, proven_ns, self.hold_until_ns)
-        # What its holder was told before a cut it may believe in, whatever it was told since.
+        # Its holder may believe in what it was told before a cut, whatever it was told since.
         self.promised_ns = max(self.promised_ns, self.deadline_ns)

@@ -1,14 +1,14 @@
 """The link to one master, without its bytes: in which order it is asked over connections that break (rule 3),
-and what of its answers counts.
+and which of its answers count.
 
-One connection at a time, everything in the order in which it was asked. When a connection breaks, what was
-asked and not answered is asked again on the next one, in the same order, for as long as it is worth it.
-Before that, the master is told to close the old connection: commands that still lie in its buffers would
-otherwise run after those of the new one.
+There is one connection at a time, and everything on it goes in the order in which it was asked. When a
+connection breaks, questions without an answer are asked again on the next one, in the same order, as long as
+that is useful. Before that, the master is told to close the old connection: commands still in its buffers
+would otherwise run after those of the new one.
 
-A link is told what happens: `connects`, `inspected`, `introduce`, `heard`, `broken`, `look`. What is to be
-sent it puts into `out`; what else it wants, whoever carries its bytes does for it (the methods that raise
-NotImplementedError). Time is an argument.
+A link is told what happens: `connects`, `inspected`, `introduce`, `heard`, `broken`, `look`. It puts what has
+to be sent into `out`. Whatever else it needs, the driver that carries its bytes does for it (the methods that
+raise NotImplementedError). Time is an argument.
 """
 
 from collections import deque
@@ -35,24 +35,24 @@ from lockd.core.validity import NS_PER_MS
 
 _VOTES = frozenset((Attempt, FenceRound, Extension, PutBack))
 _REFUSED = {NO_IDENTITY: "no_identity", TTL_TOO_LONG: "ttl_above_ceiling", MISCOUNTS: "miscounting"}
-_ADVICE = "wipe it and admit it again (see the runbook of LockMasterMiscounting)"
+_ADVICE = "wipe it and admit it again (see the runbook of LockdMasterMiscounting)"
 _FORGIVEN_NS = 60_000 * NS_PER_MS
 _FLUSHED_AGAIN_NS = 1_000 * NS_PER_MS
 _LEFT_ALONE_MOST_NS = 30_000 * NS_PER_MS
 _NOTHING = b""
-"""What goes out behind that which is no vote."""
+"""What follows a question that is not a vote."""
 
 RECENT_NS = 100 * NS_PER_MS
-"""A master that has answered something within that stands by what it said before."""
+"""A master that has answered something within this time stands by what it said before."""
 LOOK_NS = 50 * NS_PER_MS
-"""How often `look` is to be called."""
+"""How often to call `look` while a question is unanswered."""
 PROBE_NS = 1_000 * NS_PER_MS
-"""How often a master's clock is to be read, outside of votes."""
+"""How often to read a master's clock, outside of votes."""
 INSPECT_EVERY = 5
-"""And with each so many of these, its facts."""
+"""With every so many of these readings, its facts are read, too."""
 LOOK_AGAIN_NS = 100 * NS_PER_MS
-"""They are read at once where something looked wrong, but not sooner than this after the last time: a flood
-of errors is no reason to look a thousand times a second."""
+"""The facts are read at once when something looked wrong, but not sooner than this after the last time: a
+flood of errors is no reason to look a thousand times a second."""
 
 
 class Call(Protocol):
@@ -64,13 +64,13 @@ class Call(Protocol):
 
 
 Question = tuple[Ballot | Call, Any, int]
-"""What is asked, as a ballot or a call; how it reads on the wire; and when it was sent."""
+"""A ballot or a call, how it reads on the wire, and when it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoteTaken:
-    """That this agent has taken a master's vote, to begin its cluster anew or to upgrade it
-    (changes/votes.py): the digest of members that it shows since then, which no other has, and since when it
+    """This agent has taken a master's vote, to form its cluster again or to upgrade it (changes/votes.py). It
+    has the digest of members that the master shows since then, which no other has, and since when the master
     has not voted."""
 
     members_digest: str
@@ -85,7 +85,7 @@ class Listener(Protocol):
     """The largest fence that the masters' clocks allow."""
 
     def flush_soon(self) -> None:
-        """Have all links' `out` sent at the end of this turn."""
+        """Send all links' `out` at the end of this turn."""
 
     def state_changed(self, link: Any, now_ns: int) -> None: ...
 
@@ -94,7 +94,7 @@ class Listener(Protocol):
     def identity_changed(self, link: Any, now_ns: int) -> None: ...
 
     def members_digest_of(self, link: Any, identity: Identity) -> str:
-        """By this agent's own list of masters."""
+        """The digest of members by this agent's own list of masters."""
 
     def introduced(self, link: Any) -> None: ...
 
@@ -111,7 +111,8 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a master may take: to answer before it is skipped, and before it is given up (rule 5)."""
+    """How long a master may take to answer before it is skipped, and before its connection is given up (rule
+    5)."""
 
     timeout_ns: int
     dead_ns: int
@@ -119,10 +120,10 @@ class Patience:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Link:
-    """One master. `state` and `reason` say what it is to us; only an `up` one is asked for votes.
+    """One master. `state` and `reason` say what it is to this agent; only an `up` master is asked for votes.
 
-    introduced: there is a connection on which anything may be asked. out: what is to be sent, in pairs: a
-    question, and the digest of members behind it, if it is a vote. facts: as they were read last.
+    introduced: there is a connection on which anything may be asked. out: what has to be sent, in pairs: a
+    question, and the digest of members that follows it if it is a vote. facts: as they were last read.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Link:
         self.introduced = False
         self.blank_since_ns: int | None = None
         self.numbered: Numbered | None = None
-        """While it is being admitted: what was written on the others."""
+        """While it is being admitted: the number that was written on the others."""
         self.taken: VoteTaken | None = None
         self.elsewhere = Elsewhere()
         self.out: list[Any] = []
@@ -171,27 +172,27 @@ class Link:
 
     @property
     def identity(self) -> Identity | None:
-        """As it was read last."""
+        """As it was last read."""
         return self.facts.identity if self.facts is not None else None
 
-    # What whoever carries the bytes does for it
+    # What the driver does for it
 
     def hang_up(self) -> None:
         """Close this connection at once; `broken` is called when it is closed."""
         raise NotImplementedError
 
     def look_closer(self) -> None:
-        """Something looked wrong: have it inspected soon, and what it is owed settled."""
+        """Something looked wrong: read its facts soon, and settle its debts."""
         raise NotImplementedError
 
     def give_back_soon(self) -> None:
-        """Have `give_back_more` called in a turn of its own."""
+        """Call `give_back_more` in a later turn of the loop."""
         raise NotImplementedError
 
     # Asking
 
     def ask(self, question: Question) -> None:
-        """Send what is asked at the end of this turn."""
+        """Send this question at the end of this turn."""
         self._listener.flush_soon()
         self._put(question)
 
@@ -200,18 +201,18 @@ class Link:
         self.out += (question[1], _NOTHING)
 
     def ask_vote(self, question: Question) -> None:
-        """The same for what only this master, as this agent knows it, may say yes to (rule 8)."""
+        """The same for a vote: only this master, as this agent knows it, may say yes to it (rule 8)."""
         self._listener.flush_soon()
         self.put_vote(question)
 
     def put_vote(self, question: Question) -> None:
-        """One of several links that are asked: who asks them has them flushed."""
+        """The same for one of several links that are asked: the caller has them flushed."""
         self._in_flight.append(question)
         self.out += (question[1], self._members_digest)
 
     def give_back(self, release: Release, question: Question) -> bool:
-        """Now, behind what apps ask, or when the master is back; False: this one is not kept for that. Who
-        asks has it flushed."""
+        """Ask for this release now, behind what apps ask, or when the master is back. False: it is not kept
+        for that. The caller has the link flushed."""
         if not self.introduced:
             if is_debt(release):
                 self._debts.keep(release, question[1])
@@ -230,11 +231,11 @@ class Link:
     def heard(self, reply: Any, now_ns: int, *, is_error: bool = False) -> int:
         """The answer to the oldest question; is_error: it is the text of an error.
 
-        Returns how long a vote took, for the metrics, and 0 where that says nothing. Raises Nonsense, for
-        what no master of ours says: to be passed to `talks_nonsense`.
+        Returns how long a vote took, for the metrics, or 0 if that means nothing. Raises Nonsense when no
+        master of ours would answer this; the caller passes it to `talks_nonsense`.
         """
         if not self._in_flight:
-            raise Nonsense("it answers what was not asked")
+            raise Nonsense("it answered something that was not asked")
         question, payload, sent_ns = self._in_flight.popleft()
         self._heard_ns = now_ns
         kind = question.__class__
@@ -250,16 +251,16 @@ class Link:
         except Nonsense:
             raise
         except Exception as failure:
-            # A mistake of ours, which happens where the deciding answer comes: no fault of its master, and
-            # nobody else's ballot.
+            # An error of the agent. It happens where the deciding answer arrives, so it is not that master's
+            # fault, and concerns no other ballot.
             self._broke(question, failure, now_ns)
         return 0
 
     def noticed(self, payload: object, now_ns: int) -> None:
-        """What its master says unasked. Raises Nonsense, as `heard` does."""
+        """A notice from its master. Raises Nonsense, as `heard` does."""
         notice = read(payload)
         if notice is None:
-            raise Nonsense("it gives a notice that is none")
+            raise Nonsense("it sent an invalid notice")
         self._listener.noticed(self, notice, now_ns)
 
     def _voted(self, ballot: Any, payload: Any, sent_ns: int, reply: Any, now_ns: int) -> int:
@@ -268,14 +269,14 @@ class Link:
         if flaw is not None:
             self._flawed(ballot, reply, flaw, now_ns)
             return 0
-        # Who refuses a try says for whom.
+        # A master that refuses a try says which lease it has.
         holder_nonce = reply.pop() if len(reply) == 4 else b""
         status, value, master_us = reply
         if self._watch.observe(sent_ns, now_ns, master_us):
             listener.weigh(now_ns)
         if status == NO_IDENTITY and self._looks_first(ballot, payload, sent_ns):
             return 0
-        # Whether it counts is known only now that its clock has been looked at (rule 11).
+        # Whether it counts is known only after its clock has been looked at (rule 11).
         counts = listener.trusted & self.bit != 0
         took_ns = now_ns - sent_ns
         if took_ns > self._patience.timeout_ns or status < 0 or not counts:
@@ -284,9 +285,9 @@ class Link:
         return took_ns
 
     def _looks_first(self, ballot: Ballot, payload: Any, sent_ns: int) -> bool:
-        """It has another digest than this link knew. When that is only another list of members (another
-        master is being admitted), it is asked again once the link has looked, within its time: no app has to
-        hear of it. Core has settled what belongs to a lease that is over."""
+        """The master has another digest than this link knew. If only the list of members has changed (another
+        master is being admitted), the vote is asked again after the link has looked, within its time, so that
+        no app has to hear of it. For a lease that is over, core has settled everything already."""
         self.look_closer()
         if ballot.outcome is not None:
             return False
@@ -294,12 +295,12 @@ class Link:
         return True
 
     def ask_refused_again(self, now_ns: int) -> None:
-        """The link has looked. What was refused is asked again before anything else is: it was asked
-        earlier."""
+        """The link has looked. What was refused was asked earlier than all other questions, so it is asked
+        again before them."""
         refused, self._to_ask_again = self._to_ask_again, []
         for ballot, payload, sent_ns in refused:
             assert isinstance(ballot, Ballot)
-            # By when it was sent, not answered: the link may have looked in between.
+            # Judged by when it was sent, not by when it was answered: the link may have looked in between.
             other = sent_ns < self._members_digest_since_ns
             if other and self._worth_asking(ballot) and now_ns < ballot.until_ns:
                 self.ask_vote((ballot, payload, now_ns))
@@ -319,18 +320,18 @@ class Link:
         if is_of_release(reply):
             release.answered(self.index, reply, 0, True, now_ns)
             return
-        # What it did is not known: it is still owed (rule 3).
+        # It is not known what the release did, so it is still a debt (rule 3).
         release.asked_again |= self.bit
         self._debts.keep(release, payload)
-        raise Nonsense("what it answered to a release is no answer to that")
+        raise Nonsense("its answer to a release is invalid")
 
     def _flawed(self, ballot: Ballot, reply: Any, flaw: Flaw, now_ns: int) -> None:
-        """It costs this master its vote, and the ballot nothing but this vote. What may have landed there all
-        the same is given back with the rest (rule 3)."""
+        """This costs the master its vote, and the ballot only this vote. What may have landed there all the
+        same is given back with the rest (rule 3)."""
         self._listener.not_counted(self, flaw)
         if flaw is Flaw.NONSENSE:
-            self._unanswered(ballot, "its answer makes no sense", now_ns)
-            raise Nonsense("what it answered to a vote is no answer to that")
+            self._unanswered(ballot, "its answer is invalid", now_ns)
+            raise Nonsense("its answer to a vote is invalid")
         assert isinstance(ballot, Attempt | FenceRound)
         self._wrong_slot = slot_of(ballot.resource)
         if self.state in (State.UP, State.STALLED):
@@ -351,12 +352,12 @@ class Link:
         if self._debts.was_answered(ballot):
             self.give_back_more(now_ns)
         if error.startswith("NOSCRIPT"):
-            # Somebody flushed the scripts: a new connection loads them, and asks again.
+            # The scripts were flushed: a new connection loads them, and asks again.
             self._debts.keep(ballot, payload)
             self._scripts_are_gone(now_ns)
             return
         if is_debt(ballot):
-            # It is still owed (rule 3).
+            # It is still a debt (rule 3).
             self._debts.keep(ballot, payload)
         elif ballot.pending & self.bit and not isinstance(ballot, Release):
             self._listener.not_counted(self, "error")
@@ -373,7 +374,8 @@ class Link:
             self.drop("its scripts were flushed", now_ns)
 
     def talks_nonsense(self, what: str, now_ns: int) -> None:
-        """Left alone for a while, for longer each time: what it says can't be used, and each try costs."""
+        """The master is left alone for a while, and longer each time: its answers can't be used, and each try
+        costs something."""
         if now_ns - self._offended_ns > _FORGIVEN_NS:
             self._offences = 0
         self._offended_ns = now_ns
@@ -393,7 +395,8 @@ class Link:
         self._listener.broke(question, failure, now_ns)
 
     def _why_not_counted(self, status: int, counts: bool) -> str:
-        """In a word, for the metrics. A master that is up and has no vote has none because of its clock."""
+        """The reason in a word, for the metrics. A master that is up and has no vote has none because of its
+        clock."""
         if status < 0:
             return _REFUSED.get(status, "error")
         if counts:
@@ -403,35 +406,36 @@ class Link:
     # Connections
 
     def connects(self, now_ns: int) -> None:
-        """A new connection is made. Nothing may be asked on it but who is there, until it is introduced."""
+        """A new connection is made. Until it is introduced, only questions about who is there may be
+        asked."""
         self._heard_ns = now_ns
         self._is_there = True
         self._dropped = ""
         self._unfit = self._session_began = False
 
     def session_to_end(self) -> int | None:
-        """Of the last connection: the master is to throw away what came on it and was not run yet. It must
-        not run after what comes now (rule 3). To be asked for once it is `inspected`."""
+        """The number of the last connection. The master has to drop what arrived on it and was not run yet:
+        that must not run after what arrives now (rule 3). Call it once the link is `inspected`."""
         assert self.facts is not None
-        # After a restart its numbers begin anew, and the same one may be somebody else's.
+        # After a restart the numbers begin again, so another client may have this one.
         if self._session is not None and self._session[0] == self.facts.run_id:
             return self._session[1]
         return None
 
     def session_began(self, number: int) -> None:
-        """The old one, if there was one to end, is ended: only now it may be forgotten."""
+        """The old session, if there was one to end, has ended: only now it may be forgotten."""
         assert self.facts is not None
         self._session = (self.facts.run_id, number)
         self._session_began = True
 
     def introduce(self, now_ns: int) -> None:
-        """All is known of it, and the old session is ended: first of all, what was left unanswered is
-        asked."""
+        """Everything is known about the master, and the old session has ended. First, what was left
+        unanswered is asked again."""
         assert self._session_began, "what lies in the old connection may run after what is asked now (rule 3)"
         self.introduced = True
         self._introduced_ns = now_ns
         self._tries = 0
-        self.judge_again(now_ns)  # the others may have become known meanwhile
+        self.judge_again(now_ns)  # meanwhile the others may have become known
         self._listener.introduced(self)
         self.settle_debts(now_ns, after_break=True)
         self._listener.state_changed(self, now_ns)
@@ -439,10 +443,10 @@ class Link:
     def broken(self, why: str, now_ns: int) -> None:
         """This connection is closed."""
         self._is_there = self.introduced = False
-        # The number is for the machine that was there: another may be behind the address next time (rule 8).
+        # The number is for the machine that was there: next time, another may be behind the address (rule 8).
         self.blank_since_ns = self.numbered = None
         self.out.clear()
-        # What was refused was asked before all that is on its way: no put-back may pass an older extension.
+        # What was refused was asked before everything in flight: no put-back may pass an older extension.
         for question, payload, _ in (*self._to_ask_again, *self._in_flight):
             if not isinstance(question, Ballot):
                 question.fail("connection lost")
@@ -457,9 +461,9 @@ class Link:
             self._change(State.DOWN, why, now_ns)
 
     def failed_to_connect(self, why: str, now_ns: int, unfit: State | None = None) -> None:
-        """There is no connection, or none on which it may be asked; unfit: what it is then. Votes are given
-        up; releases are kept."""
-        # Where the link was dropped for a cause, "connection lost" is only what came of it.
+        """There is no connection, or none on which the master may be asked; unfit: its state in that case.
+        Votes are given up; releases are kept."""
+        # If the link was dropped for a reason, "connection lost" is only the consequence.
         why = self._dropped or why
         self._tries += 1
         self._unfit = unfit is not None
@@ -470,11 +474,11 @@ class Link:
 
     @property
     def is_dropped(self) -> bool:
-        """It was given up: nothing that still comes on it is heard."""
+        """The connection was given up: nothing that still arrives on it counts."""
         return self._dropped != ""
 
     def drop(self, why: str, now_ns: int) -> None:
-        """Give this connection up. What it broke for, if it did already, is the better word for it."""
+        """Give this connection up. If it has broken already, the reason for that is the better one."""
         if not self._is_there:
             return
         self._dropped = why
@@ -483,7 +487,7 @@ class Link:
 
     def rest_ns(self, chance: float) -> int:
         """How long to wait before the next connection. chance: from 0 to 1, so that the agents of all hosts
-        don't come back in one moment."""
+        don't come back at the same moment."""
         if self._left_alone:
             self._left_alone = False
             rest_ns = min(_LEFT_ALONE_MOST_NS, 250 * NS_PER_MS << min(self._offences, 10))
@@ -492,8 +496,8 @@ class Link:
         return int(rest_ns * (0.5 + chance))
 
     def settle_debts(self, now_ns: int, *, after_break: bool) -> None:
-        """Ask what the last connection left unanswered, and what was refused with an error (a full disk,
-        say), as far as it is still worth it: votes at once, releases a few at a time."""
+        """Ask again what the last connection left unanswered, and what was refused with an error (a full
+        disk, for example), as far as that is still useful: votes at once, releases a few at a time."""
         votes, given_up = self._debts.take_votes(now_ns, up=self.state is State.UP)
         for ballot, payload in votes:
             ask = self.ask if isinstance(ballot, Release) else self.ask_vote
@@ -516,7 +520,7 @@ class Link:
             self.give_back_soon()
 
     def _give_up(self, ballot: Ballot, why: str, now_ns: int) -> None:
-        """No answer to this will ever come."""
+        """There will be no answer to this."""
         if not isinstance(ballot, Release):
             self._listener.not_counted(self, "connection_lost")
         self._unanswered(ballot, why, now_ns)
@@ -538,7 +542,8 @@ class Link:
         return now_ns - self._in_flight[0][2] if self._in_flight else 0
 
     def stands_since(self, t1_ns: int, now_ns: int) -> bool:
-        """It is the connection on which was asked then, and its master has answered something just now."""
+        """A question of that time was asked on this connection, and the master has answered something just
+        now."""
         return self.introduced and self._introduced_ns <= t1_ns and now_ns - self._heard_ns <= RECENT_NS
 
     def look_if_alive(self, now_ns: int) -> None:
@@ -556,7 +561,7 @@ class Link:
 
     def inspected(self, facts: MasterFacts, now_ns: int) -> None:
         """Its facts were read, before it is introduced and again every few seconds. Afterwards
-        `counter_to_read` says whether more has to be known."""
+        `counter_to_read` says whether more has to be read."""
         before, self.facts = self.facts, facts
         if before is None or before.identity != facts.identity:
             self._take_members_digest(facts.identity, now_ns)
@@ -576,12 +581,12 @@ class Link:
 
     @property
     def counter_to_read(self) -> int | None:
-        """The slot of the counter that was wrong: its master has no vote until it is right again (rule 6)."""
+        """The slot of the counter that was wrong: the master has no vote until it is right again (rule 6)."""
         return self._wrong_slot if self.state is State.MISCOUNTING else None
 
     def counter_read(self, slot: int, stored: str, master_us: int, now_ns: int) -> None:
-        """Whether the counter that was wrong is right again: the master's clock may have been what was
-        wrong. stored: as the master has it."""
+        """Check whether the counter that was wrong is right again: the fault may have been in the master's
+        clock. stored: as the master has it."""
         if slot != self.counter_to_read:
             return
         if is_right_counter(stored, min(self._listener.fence_most, largest_sane(master_us))):
@@ -609,22 +614,23 @@ class Link:
             self._listener.weigh(now_ns)
 
     def shows_another(self, digest: object) -> bool:
-        """So that an agent with nothing to do knows of a member that was admitted before somebody asks it."""
+        """This tells an agent with nothing to do that another member was admitted, before an app needs to
+        know."""
         identity = self.identity
         return (
             identity is not None and identity.format == FORMAT and digest != identity.members_digest.encode()
         )
 
     def _take_members_digest(self, identity: Identity | None, now_ns: int) -> None:
-        """What it isn't configured for, no master can make this agent vote for."""
+        """No master can make this agent vote for members that are not in its configuration."""
         word = self._listener.members_digest_of(self, identity) if identity is not None else ""
         before, self._members_digest = self._members_digest, self._spell(word)
         if self._members_digest != before:
             self._members_digest_since_ns = now_ns
 
     def wait_anew(self, now_ns: int) -> None:
-        """How long it has been blank, its number known to others, and its vote taken, is measured from here
-        on."""
+        """From now on, the times are measured again since it was blank, since the others know its number, and
+        since its vote was taken."""
         if self.blank_since_ns is not None:
             self.blank_since_ns = now_ns
         if self.numbered is not None:
@@ -633,6 +639,6 @@ class Link:
             self.taken = VoteTaken(self.taken.members_digest, now_ns)
 
     def judge_again(self, now_ns: int) -> None:
-        """By what another master shows now."""
+        """Judge it by what another master shows now."""
         if self.introduced and self.facts is not None and self.state in BY_OTHERS:
             self._change(*self._listener.judge(self, self.facts), now_ns)

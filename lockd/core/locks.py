@@ -1,7 +1,7 @@
 """The agent's rules at work: from LOCK to UNLOCK.
 
 Events come in as methods (`lock`, `unlock`, `extend`, `gone`, and the answers of ballots), each with the
-time; what is to be done goes out through `Masters` and `Holder`. A lease lives like this:
+time. What has to be done goes out through `Masters` and `Holder`. This is the life of a lease:
 
     lock ─▶ Queue ─▶ Attempt ──quorum──▶ (FenceRound) ──still valid──▶ Lease ─▶ Extension … ─▶ Release
               ▲          │ no                                            │ can't be proven
@@ -50,7 +50,7 @@ from lockd.core.values import Chance, Extended, RedlockParameters, Refusal, Repl
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Locks:
-    """All the resources that somebody on this host holds or waits for."""
+    """All the resources that apps on this host hold or wait for."""
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class Locks:
     ) -> None:
         self.timers = Timers()
         self.draining = False
+        self.draining_since_ns: int | None = None
         self._parameters = parameters
         self._masters = masters
         self._watcher = watcher
@@ -82,7 +83,7 @@ class Locks:
         self._keeping = Keeping(means, self._returns, self._put_down)
         self._handing_on = HandingOn(means, self._returns, self._renewals, self._keeping)
 
-    # What one of them wants of those that are made behind it
+    # What a part needs from parts that are made after it
 
     def _holds(self, queue: Queue, lease: Lease, now_ns: int) -> None:
         self._renewals.granted(queue, lease, now_ns)
@@ -104,11 +105,11 @@ class Locks:
     def _was_asked(self, tenure: Tenure, extension: Extension, worked: bool, now_ns: int) -> None:
         self._handing_on.was_asked(tenure, extension, worked, now_ns)
 
-    # What is told of it
+    # What others see of it
 
     @property
     def held(self) -> int:
-        """How many leases there are here."""
+        """How many leases are held here."""
         return self._returns.held
 
     @property
@@ -118,8 +119,8 @@ class Locks:
 
     @property
     def wall_ahead_ns(self) -> int:
-        """How far the wall clock is ahead of CLOCK_BOOTTIME: only hints for fences rest on it, and their
-        order does not."""
+        """How far the wall clock is ahead of CLOCK_BOOTTIME. Only hints for fences rest on it, and the order
+        of fences does not."""
         return self._campaigns.wall_ahead_ns
 
     @wall_ahead_ns.setter
@@ -132,20 +133,21 @@ class Locks:
         self._keeping.give_back(now_ns)
 
     def release_again(self, ending: Ending, now_ns: int) -> None:
-        """What the agent before gave back, or was about to, without a quorum's word for it."""
+        """A release that the previous agent sent, or was about to send, and that no quorum has confirmed."""
         self._returns.release_again(ending, now_ns)
 
     def known_counters(self) -> dict[int, int]:
-        """What the masters' fence counters are known to have come to, by slot: whoever forms a cluster anew
-        begins from there (rule 6)."""
+        """The values that the masters' fence counters are known to have reached, by slot. A cluster that is
+        formed again begins from there (rule 6)."""
         return self._campaigns.hints.seen
 
     def lock(self, holder: Holder, now_ns: int, *, ready: bool = True) -> None:
-        """An app wants a resource. It is answered by `holder.granted` or `holder.refused`, once.
+        """An app wants a resource. It is answered once, by `holder.granted` or `holder.refused`.
 
-        ready: what it comes to could be told at once. Else it waits in line from now on, and is passed over
-        until `can_be_told`: it would be held, for long perhaps, by one who doesn't know. Only what has a WAIT
-        may come before it is ready: a single try has nothing to wait for but that.
+        ready: the answer could be sent at once. Otherwise the request waits in line from now on, and is
+        passed over until `can_be_told`: its app would hold the resource without knowing, perhaps for long.
+        Only a request with a WAIT may arrive before it is ready: a single try would only wait for its turn to
+        be answered.
         """
         if self.draining:
             self._campaigns.refuse(holder, DRAINING, now_ns)
@@ -172,8 +174,9 @@ class Locks:
         self._campaigns.joins(queue, holder, now_ns, ready=ready)
 
     def _is_known(self, holder: Holder, now_ns: int) -> bool:
-        """A request that is held already gets the same lease, and one that is over or another's is refused
-        (rule 4). One that waits already waits twice, and both get what comes."""
+        """A request whose lease is held already gets the same lease. One that is over or belongs to another
+        process is refused (rule 4). One that is waiting already then waits twice, and both get the same
+        outcome."""
         resource, token = holder.resource, holder.value
         _, uid = pid_and_uid(holder.owner)
         lease = self._find(resource, token, now_ns)
@@ -192,15 +195,16 @@ class Locks:
         return True
 
     def can_be_told(self, holder: Holder, now_ns: int) -> None:
-        """What a LOCK that waits comes to could be told at once from now on: it is passed over no more."""
+        """From now on the answer to a waiting LOCK could be sent at once, so it is not passed over any
+        more."""
         queue = self.queues.get(holder.resource)
         if queue is not None and queue.passes_over(holder):
             queue.becomes_ready(holder)
             self._campaigns.wake(queue, now_ns)
 
     def gone(self, holder: Holder, now_ns: int) -> bool:
-        """The app of a waiting LOCK is gone: it is dropped, and what was tried for it given back. False: it
-        is tried for all the same, and told of what comes of it (core/plain_values.py)."""
+        """The app of a waiting LOCK is gone: the request is dropped, and what was tried for it is given back.
+        False: the try goes on, and the holder will be told its outcome (core/plain_values.py)."""
         queue = self.queues.get(holder.resource)
         if queue is None or holder not in queue.waiters:
             return True
@@ -213,7 +217,7 @@ class Locks:
         return True
 
     def extend(self, resource: bytes, token: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
-        """An app's own EXTEND, of a lease from this agent or another."""
+        """An app's own EXTEND, of a lease granted by this agent or another."""
         lease = self._find(resource, token, now_ns)
         if lease is not None and not lease.told:
             self.told(lease, now_ns)
@@ -223,11 +227,11 @@ class Locks:
             self._extend(lease, lease.extension_ttl_ms(ttl_ms, now_ns), reply, now_ns)
 
     def _extend(self, lease: Lease, ask_ms: int, reply: Reply, now_ns: int) -> None:
-        """ask_ms: what the masters are asked for; 0: nothing."""
+        """ask_ms: the TTL to ask the masters for; 0: nothing has to be asked."""
         if not _is_held(lease, now_ns):
             reply.refused(expired(lease))
         elif now_ns + NS_PER_MS >= lease.hold_until_ns:
-            reply.refused(Refusal(ErrorWord.EXPIRED, "it was held for max_hold and is not extended any more"))
+            reply.refused(Refusal(ErrorWord.EXPIRED, "it was held for max_hold and can't be extended"))
         elif ask_ms:
             self._renewals.extension(lease.tenure, ask_ms, now_ns, reply)
         elif now_ns < (sure_until_ns := self._renewals.sure_until_ns(lease)):
@@ -238,8 +242,9 @@ class Locks:
     def unlock(
         self, resource: bytes, token: bytes, reply: Reply, now_ns: int, *, uid: int | None = None
     ) -> None:
-        """An app's UNLOCK. Answered when a quorum has confirmed it, so that from then on anybody gets the
-        resource. uid: whose app it is, for whom is remembered what is over (core/names.py)."""
+        """An app's UNLOCK. It is answered when a quorum has confirmed it, so that any app can get the
+        resource from then on. uid: the app's user, for whom the end of the request is remembered
+        (core/names.py)."""
         over = None if uid is None else self.names.over(uid, resource, token, now_ns)
         if over is not None and over.answers:
             over.tell(reply)
@@ -255,16 +260,16 @@ class Locks:
             self._release(lease, resource, token, reply, now_ns)
 
     def release(self, resource: bytes, value: bytes, reply: Reply, now_ns: int) -> None:
-        """A compare-and-delete of an app's own value (core/plain_values.py). It names a lease and no request:
-        the same value may be locked with at once, and nothing of it is remembered."""
+        """A compare-and-delete of an app's own value (core/plain_values.py). It names a lease and not a
+        request: the same value may be locked with again at once, and nothing of it is remembered."""
         token = token_of(value)
         self._withdraw_abandoned(resource, token, now_ns)
         self._release(self._with_value(resource, token, now_ns), resource, token, reply, now_ns)
 
     def _with_value(self, resource: bytes, token: bytes, now_ns: int) -> Lease | None:
-        """The lease here that is meant by that value. One with a TTL that was given back through another
-        agent, as a master has said, is no more: who has the value by now is asked for by that (rule 4). Were
-        that wrong, all that is lost is what is kept here for who lists it."""
+        """The lease here with that value. A master may have said that a lease with a TTL was given back
+        through another agent: then that lease is over here, and the masters are asked which lease has the
+        value by now (rule 4). If that master was wrong, only the entry here is lost that listings show."""
         lease = self._find(resource, token, now_ns)
         if lease is not None and lease.holder.detached and lease.said_released:
             self._returns.over(lease, "released elsewhere", now_ns)
@@ -272,8 +277,8 @@ class Locks:
         return lease
 
     def _withdraw_abandoned(self, resource: bytes, token: bytes, now_ns: int) -> None:
-        """What is tried for with that value, where nobody waits for the answer: who gives it back means that
-        one."""
+        """Withdraw a try with that value whose answer nobody waits for: a release of the value means that
+        try."""
         queue = self.queues.get(resource)
         holder = None if queue is None else queue.abandoned_by
         if queue is not None and holder is not None and holder is queue.tried_for and holder.value == token:
@@ -281,8 +286,8 @@ class Locks:
             self._campaigns.leave(queue, holder, now_ns)
 
     def tried_by(self, resource: bytes, value: bytes) -> bytes:
-        """The owner of what is tried for here with that value, or b"": what masters show of it may yet come
-        to nothing."""
+        """The owner of a try with that value on this host, or b"". What masters show of a try may come to
+        nothing."""
         queue = self.queues.get(resource)
         holder = None if queue is None else queue.tried_for
         return holder.owner if holder is not None and holder.value == token_of(value) else b""
@@ -297,9 +302,9 @@ class Locks:
             self._returns.end(lease, "released", now_ns)
 
     def set_ttl(self, resource: bytes, value: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
-        """The lease with that value has this TTL from now on. One without a TTL is renewed until it is over,
-        whatever becomes of its process. One with a TTL is never shortened: any agent may have extended it for
-        who believes in that (rule 2)."""
+        """The lease with that value has this TTL from now on. A lease without a TTL is renewed until the TTL
+        is over, whatever happens to its process. A lease with a TTL is never shortened: any agent may have
+        extended it, and its app believes in that (rule 2)."""
         token = token_of(value)
         lease = self._with_value(resource, token, now_ns)
         if lease is None and self.tried_by(resource, value):
@@ -312,25 +317,25 @@ class Locks:
             self.told(lease, now_ns)
         if not lease.holder.detached:
             reply = _Ending(lease, now_ns + ttl_ms * NS_PER_MS, reply, self._renewals)
-        # Its app believes in all of it, also should this agent end: so the masters have to have it.
+        # Its app relies on the whole TTL, even if this agent ends: so the masters have to have it.
         self._extend_or_prove(lease, lease.extension_ttl_ms(ttl_ms, now_ns), reply, now_ns)
 
     def persist(self, lease: Lease, reply: Reply, now_ns: int) -> None:
-        """Of one that was locked without a TTL: it has none any more, and lives with its process again."""
+        """For a lease that was locked without a TTL: it has none again, and lives with its process."""
         if not lease.told:
             self.told(lease, now_ns)
         self._extend_or_prove(lease, 0, _Ending(lease, None, reply, self._renewals), now_ns)
 
     def _extend_or_prove(self, lease: Lease, ask_ms: int, reply: Reply, now_ns: int) -> None:
-        """Where it lasts for long enough already the masters are asked whether they have it: any agent may
-        have released it by its value."""
+        """If it lasts long enough already, the masters are asked whether they have it: any agent may have
+        released it by its value."""
         self._extend(lease, ask_ms or lease.proof_ttl_ms(now_ns), reply, now_ns)
 
     def _remembered(
         self, reply: Reply, requests: list[Holder], uid: int | None, name: tuple[bytes, bytes], now_ns: int
     ) -> Reply:
-        """What is told to this one is told to those who ask again, and no request of that name is granted any
-        more: for whose they were, and for who has unlocked them."""
+        """An UNLOCK that is repeated gets the same answer as this one, and no request of that name is granted
+        any more. That holds for the users of the requests, and for the user that unlocked them."""
         users = {pid_and_uid(holder.owner)[1] for holder in requests}
         if uid is not None:
             users.add(uid)
@@ -339,17 +344,17 @@ class Locks:
         return over
 
     def _withdraw(self, resource: bytes, token: bytes, now_ns: int) -> list[Holder]:
-        """The requests of this name that still waited: they are granted no more."""
+        """The requests of this name that were still waiting: they are not granted any more."""
         waiting = self.names.waiting(resource, token)
-        # The last first: else each would be tried for in its turn.
+        # The last first: otherwise each of them would be tried for in its turn.
         for holder in reversed(waiting):
             self._campaigns.refuse(holder, WITHDRAWN, now_ns)
             self._campaigns.leave(self.queues[resource], holder, now_ns)
         return waiting
 
     def holder_gone(self, lease: Lease, now_ns: int) -> None:
-        """The process or connection that a lease belonged to is gone: it is free at once, or after its
-        class's lock_delay (rule 13)."""
+        """The process or connection that a lease belonged to is gone: the lease is free at once, or after the
+        lock_delay of its class (rule 13)."""
         if lease.standing is Standing.OVER:
             return
         if lease.ends_early:
@@ -362,18 +367,18 @@ class Locks:
             self._returns.end(lease, "app gone", now_ns)
 
     def untold(self, lease: Lease, now_ns: int) -> None:
-        """Its app was never told of it, and will ask again: it is free at once (rule 13)."""
+        """Its app was never told of it, and will ask again: the lease is free at once (rule 13)."""
         if lease.standing is not Standing.OVER:
             self._returns.end(lease, "app gone", now_ns)
 
     def cut_off(self, lease: Lease, reason: str, now_ns: int) -> None:
-        """Its holder can't be told anything any more, but may be alive and believe in it until the deadline
-        that it was last told (rule 12): not renewed, it is given back only then."""
+        """Its holder can't be told anything any more, but may be alive and believe in the deadline that it
+        was last told (rule 12). So the lease is not renewed, and is given back only then."""
         if lease.standing is Standing.HELD:
             self._renewals.lose(lease, Loss.CUT_OFF, reason, now_ns)
 
     def noticed(self, master: int, notice: Notice, now_ns: int) -> None:
-        """A master says so unasked. It may be late, wrong or said twice."""
+        """A notice from a master. It may be late, wrong or repeated."""
         if notice.kind is Kind.RECALL:
             self.recalled(notice.resource, notice.word, now_ns)
         elif notice.kind is Kind.TURN:
@@ -390,7 +395,7 @@ class Locks:
             self._is_doubted(notice, now_ns)
 
     def _is_doubted(self, notice: Notice, now_ns: int) -> None:
-        """The masters are asked for what has a queue. What is DETACHED is in nobody's way here."""
+        """The masters are asked about a lease that has a queue. A DETACHED lease is in nobody's way here."""
         queue = self._queue_with(notice.resource, notice.word)
         lease = self.detached_with(notice.resource, notice.word) if queue is None else queue.lease
         if lease is not None and notice.kind is Kind.RELEASED:
@@ -399,8 +404,8 @@ class Locks:
             self._handing_on.doubted(queue, now_ns)
 
     def recalled(self, resource: bytes, nonce: bytes, now_ns: int) -> None:
-        """A master says that another host waits for the tenure of that nonce, or for what is being tried for
-        under it: that brings about no more than that it is given back earlier."""
+        """A master says that another host waits for the tenure of that nonce, or for a try of that nonce. The
+        only effect is that it is given back earlier."""
         queue = self._queue_with(resource, nonce)
         if queue is not None:
             self._handing_on.recalled(queue, now_ns)
@@ -408,7 +413,7 @@ class Locks:
             waiting.attempt.recalled = True
 
     def _queue_with(self, resource: bytes, nonce: bytes) -> Queue | None:
-        """The one whose tenure the masters know by that nonce."""
+        """The queue whose tenure the masters know by that nonce."""
         queue = self.queues.get(resource)
         if queue is None or queue.tenure is None or nonce not in queue.tenure.nonces:
             return None
@@ -419,7 +424,8 @@ class Locks:
         return next((one for one in self._returns.detached_of(resource) if one.nonce == nonce), None)
 
     def fences_of(self, resource: bytes, nonces: Set[bytes]) -> set[int]:
-        """Of leases here, under tenures of these nonces; of a tenure that is kept, that of the last one."""
+        """The fences of leases here under tenures with these nonces. For a tenure that is kept, it is the
+        fence of its last lease."""
         fences = {lease.fence for lease in self._returns.detached_of(resource) if lease.nonce in nonces}
         queue = self.queues.get(resource)
         if queue is not None and queue.tenure is not None and not nonces.isdisjoint(queue.tenure.nonces):
@@ -427,8 +433,8 @@ class Locks:
         return fences
 
     def take_away(self, resource: bytes, nonces: Set[bytes], reason: str, now_ns: int) -> None:
-        """An operator releases leases by force, as the masters name them: their holder, if it is on this
-        host, is told."""
+        """An operator releases leases by force, named as the masters name them. A holder on this host is
+        told."""
         queue = self.queues.get(resource)
         leases = list(self._returns.detached_of(resource))
         if queue is not None and queue.lease is not None:
@@ -442,14 +448,14 @@ class Locks:
                 self._returns.end(lease, "forced", now_ns)
 
     def forget(self, resource: bytes, token: bytes, now_ns: int) -> None:
-        """The holder of a lost lease knows of it and is done: nothing has to wait for its deadline any
-        more."""
+        """The holder of a lost lease knows of the loss and is done, so nothing has to wait for the deadline
+        any more."""
         lease = self._find(resource, token, now_ns)
         if lease is not None and lease.standing is Standing.LOST:
             self._returns.end(lease, "released", now_ns)
 
     def knows(self, resource: bytes, token: bytes) -> bool:
-        """Whether this agent granted that lease and has not forgotten it: else an UNLOCK or EXTEND of it asks
+        """Whether this agent granted that lease and remembers it. Otherwise an UNLOCK or EXTEND of it asks
         all masters."""
         return self.known(resource, token) is not None
 
@@ -462,8 +468,8 @@ class Locks:
         return queue.lease if queue is not None and queue.lease and queue.lease.token == token else None
 
     def held_of(self, resource: bytes, now_ns: int) -> list[Lease]:
-        """The leases of a resource that this agent has granted and takes for held: one, but for those that
-        others may have released elsewhere."""
+        """The leases of a resource that this agent has granted and believes to be held. There is one, apart
+        from leases that may have been released elsewhere."""
         queue = self.queues.get(resource)
         leases = list(self._returns.detached_of(resource))
         if queue is not None and queue.lease is not None:
@@ -471,17 +477,17 @@ class Locks:
         return [lease for lease in leases if _is_held(lease, now_ns)]
 
     def seems_free(self, resource: bytes) -> None:
-        """Masters show it to nobody now: who polls is not refused for what they have said before."""
+        """No master shows it now, so polls are not refused because of what masters said before."""
         self._campaigns.polls.is_free(resource)
 
     def knows_request(self, uid: int, resource: bytes, token: bytes, now_ns: int) -> bool:
-        """Whether an UNLOCK of that token, which is no lease's here, is answered from here all the same."""
+        """Whether an UNLOCK of that token is answered here although no lease here has it."""
         over = self.names.over(uid, resource, token, now_ns)
         return bool(self.names.waiting(resource, token)) or (over is not None and over.answers)
 
     def _find(self, resource: bytes, token: bytes, now_ns: int) -> Lease | None:
-        """A lease that this agent granted and has not forgotten. A detached one that has run out here is not
-        known any more: it may have been extended elsewhere."""
+        """A lease that this agent granted and remembers. A detached lease that has run out is forgotten here:
+        it may have been extended elsewhere."""
         lease = self.detached.get((resource, token))
         if lease is not None:
             if now_ns < lease.deadline_ns:
@@ -494,8 +500,8 @@ class Locks:
         return queue.lease
 
     def proof_before(self, holder: Holder, nonce: bytes | None, t1_ns: int, proven: int) -> Attempt:
-        """By which masters, and when, a lease was proven for the agent before. nonce: None where this one is
-        to go on with it, under a nonce of its own."""
+        """The last proof of a lease by the previous agent: which masters, and when. nonce: None if this agent
+        goes on with the lease, under a new nonce."""
         attempt = Attempt(
             holder, holder.resource, nonce=nonce or self._chance.nonce(), ttl_ms=holder.ttl_ms, hint=0,
             quorum=self._votes.quorum, t1_ns=t1_ns, until_ns=t1_ns, settled=_nothing_is_tried,
@@ -506,12 +512,12 @@ class Locks:
         return attempt
 
     def adopt(self, lease: Lease, now_ns: int) -> bool:
-        """A lease of the agent before is looked after from here on, if nothing else is held here under that
-        name; see takeover.py. Who waits for it goes on doing so: the other agent may have ended while this
-        one was at work."""
+        """This agent takes care of a lease of the previous agent from now on, unless something else is held
+        here under that name; see takeover.py. Requests that wait for it go on waiting: the other agent may
+        have ended while this one was at work."""
         queue = self.queues.get(lease.resource)
         if queue is not None and queue.tenure is not None and queue.lease is None:
-            # Of this agent, and kept or being handed on: nobody would look after it any more.
+            # A tenure of this agent that is kept or being handed on: nobody would take care of it any more.
             self._put_down(queue, now_ns)
         queue = self.queues.setdefault(lease.resource, Queue(lease.resource))
         if queue.lease is not None:
@@ -523,7 +529,7 @@ class Locks:
         inherited = lease.tenure.inherited
         assert inherited is not None
         if inherited.goes_on:
-            # Asked once at least, also where its holder ought to have been told of a loss already.
+            # Asked once at least, even if its holder should have been told of a loss already.
             lease.spare(now_ns, 2 * self._votes.timeout_ns)
         self._journal.held(lease, inherited.clock_lows_ns)
         self._watcher.taken_over(lease)
@@ -531,9 +537,9 @@ class Locks:
         return True
 
     def told(self, lease: Lease, now_ns: int) -> None:
-        """Its app is known to have read of it, or has named it: it is the app's, whatever becomes of this
-        agent (rule 13). This may come in the middle of other work: a reply that is written shows what was
-        read before."""
+        """Its app is known to have read of it, or has named it: it is the app's, whatever happens to this
+        agent (rule 13). This may be called in the middle of other work: writing a reply shows what was read
+        before."""
         if lease.standing is Standing.HELD and not lease.holder.detached:
             lease.told = True
             self._journal.told(lease)
@@ -549,8 +555,8 @@ class Locks:
             self._renewals.note(lease)
 
     def broke(self, ballot: Ballot, now_ns: int) -> None:
-        """This ballot raised where an answer was counted. Its request is refused, what it may have left is
-        given back, and it counts nothing more; everybody else goes on."""
+        """This ballot raised an exception while an answer was counted. Its request is refused, what it may
+        have left is given back, and it does not count any more. Everything else goes on."""
         ballot.outcome = Ended.BROKEN
         ballot.refused(BROKEN)
         self._handing_on.broke(ballot, now_ns)
@@ -572,6 +578,8 @@ class Locks:
     def drain(self, now_ns: int) -> None:
         """Grant nothing any more. What is held stays held: its holders are alive, and the next agent takes it
         over (rule 13)."""
+        if not self.draining:
+            self.draining_since_ns = now_ns
         self.draining = True
         for queue in list(self.queues.values()):
             for holder, timer in queue.waiters.items():
@@ -587,13 +595,13 @@ class Locks:
                 self._campaigns.move_on(queue, now_ns)
 
     def keep_no_longer(self, now_ns: int) -> None:
-        """What is kept is given back in a moment: for how long anything may be was set anew."""
+        """Give back soon what is kept: the limit for keeping was changed."""
         self._keeping.give_back(now_ns)
 
 
 class _Ending:
-    """Of a lease without a TTL, which is given one, or none again (None): from when it is proven.
-    core.values.Reply."""
+    """For a lease without a TTL that gets one, or that has none again (None): it takes effect when the lease
+    is proven. core.values.Reply."""
 
     def __init__(self, lease: Lease, ends_ns: int | None, reply: Reply, renewals: Renewals) -> None:
         self._lease = lease
@@ -620,4 +628,4 @@ def _is_held(lease: Lease, now_ns: int) -> bool:
 
 
 def _nothing_is_tried(_attempt: Attempt, _now_ns: int) -> None:
-    """It was, by another agent."""
+    """The try was another agent's."""

@@ -33,7 +33,7 @@ class State(StrEnum):
 
 
 BY_OTHERS = (State.UP, State.FOREIGN, State.REPLACED, State.OUTDATED)
-"""What a master may be by what others show: it is judged anew when they show something else."""
+"""States that depend on what other masters show: the master is judged again when that changes."""
 
 REQUIRED_SETTINGS = {
     # An acknowledged vote is on disk, during a rewrite too.
@@ -46,11 +46,12 @@ REQUIRED_SETTINGS = {
 
 
 def longest_possible_ttl_ms(ceilings_ms: Sequence[int], masters: int) -> int:
-    """The longest TTL that a lease of this cluster may have. ceilings_ms: of the masters that are known, of
-    so many in all.
+    """The longest TTL that a lease of this cluster may have. ceilings_ms: of the masters that are known, out
+    of so many in all.
 
-    A lease needs a quorum, each of which allows its TTL (rule 9). So one that says too much makes nobody wait
-    for longer, as long as the others are known; one that isn't known may allow anything that another does.
+    A lease needs a quorum, and each master of it has to allow the TTL (rule 9). So a master that names too
+    large a ceiling makes nobody wait longer, as long as the others are known. A master that isn't known may
+    allow as much as any other does.
     """
     unknown = masters - len(ceilings_ms)
     at = max(0, masters // 2 - unknown)
@@ -59,9 +60,10 @@ def longest_possible_ttl_ms(ceilings_ms: Sequence[int], masters: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a master says of its memory; no vote rests on it.
+    """What a master says about its memory; no vote rests on it.
 
-    most_bytes: 0 where it has no bound; evicted: keys since it was started."""
+    most_bytes: 0 if it has no limit; evicted: keys since it was started.
+    """
 
     used_bytes: int = 0
     most_bytes: int = 0
@@ -70,11 +72,11 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """What a master says of replication. A copy carries the identity, and may lag behind: nobody votes with
-    it.
+    """What a master says about replication. A copy carries the identity, and may lag behind, so it has no
+    vote.
 
     was_replica: it was promoted; it forgets that when it is restarted. known: an agent has seen that, and
-    written it down on the master, among what is wiped with its data.
+    written it down on the master, in a place that is wiped with its data.
     """
 
     replicas: int = 0
@@ -88,7 +90,10 @@ class Copying:
 
 @dataclass(frozen=True, slots=True)
 class MasterFacts:
-    """What an agent reads from a master when it connects, and again every few seconds."""
+    """What an agent reads from a master when it connects, and again every few seconds.
+
+    aof_rewrite_ok: whether its last rewrite of the AOF worked; None if it does not say. No vote rests on it.
+    """
 
     run_id: str
     version: str
@@ -98,12 +103,13 @@ class MasterFacts:
     settings: Mapping[str, str]
     loading: bool = False
     memory: Memory = Memory()
+    aof_rewrite_ok: bool | None = None
     copying: Copying = Copying()
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """What a configuration says of the masters: the cluster's name, and all their names."""
+    """What the configuration says about the masters: the cluster's name, and all their names."""
 
     cluster: str
     names: tuple[str, ...]
@@ -119,29 +125,27 @@ class OtherMaster:
 
 
 _COPY = (
-    "its data were copied from another Redis (REPLICAOF), at some time in the past. Stop it, wipe its data, "
-    "start it, and admit it"
+    "its data was once copied from another Redis (REPLICAOF). Stop it, wipe its data, start it and admit it"
 )
 
 
 def judge(
     name: str, configured: Configured, facts: MasterFacts, others: Sequence[OtherMaster]
 ) -> tuple[State, str]:
-    """What a master is, and why it has no vote ('' when it may have one). name: what the configuration calls
-    it."""
+    """What a master is, and why it has no vote ('' when it may have one). name: its name in the
+    configuration."""
     if facts.loading:
         return State.LOADING, "still loading its data"
     twin = next((other.name for other in others if other.run_id == facts.run_id), None)
-    # Of two entries that lead to one Redis, the one that it is named after keeps its vote: it is still
-    # counted once only.
+    # Of two entries that lead to one Redis, the one with its name keeps its vote: it still counts only once.
     if twin is not None and (facts.identity is None or facts.identity.name != name):
         return State.DUPLICATE, f"the same Redis answers as {twin}: two addresses lead to one master"
     if facts.role != "master":
         return State.MISCONFIGURED, f"its role is {facts.role}, it must be master"
     if facts.copying.replicas:
         return State.COPIED, (
-            f"{facts.copying.replicas} replicas are attached to it, and each carries its identity: detach "
-            "them; none may ever answer in its place"
+            f"{facts.copying.replicas} replicas are attached to it, and each has a copy of its identity: "
+            "detach them, and never let one answer in its place"
         )
     if facts.copying.is_copy:
         return State.COPIED, _COPY
@@ -165,14 +169,14 @@ def _without_identity(name: str, keys: int) -> tuple[State, str]:
         )
     return (
         State.UNIDENTIFIED,
-        f"it holds {keys} keys but no identity that makes sense: no master of this or any cluster",
+        f"it holds {keys} keys but no valid identity: it is not a lockd master",
     )
 
 
 def _judge_identity(
     name: str, configured: Configured, identity: Identity, others: Sequence[OtherMaster]
 ) -> tuple[State, str]:
-    """Of this configuration: the same cluster, the same members, this entry."""
+    """Check that it fits the configuration: the same cluster, the same members, this entry."""
     if identity.cluster != configured.cluster:
         return State.FOREIGN, f"it belongs to the cluster '{identity.cluster}', not '{configured.cluster}'"
     if identity.format != FORMAT:
@@ -184,7 +188,7 @@ def _judge_identity(
             f"has {', '.join(sorted(configured.names))}",
         )
     if identity.name != name and any(_is_itself(other, identity) for other in others):
-        return State.COPIED, f"it shows the identity of '{identity.name}', which has it itself: {_COPY}"
+        return State.COPIED, f"it shows the identity of '{identity.name}', which answers too: {_COPY}"
     if identity.name != name:
         return (
             State.MISPLACED,
@@ -194,7 +198,7 @@ def _judge_identity(
 
 
 def _is_like(identity: Identity, other: Identity | None) -> bool:
-    """Whether the other is in question at all: a stranger in another entry has no say."""
+    """Whether the other master counts in this: one of another cluster has no say."""
     return other is not None and (other.cluster, other.format, other.members.names) == (
         identity.cluster,
         identity.format,
@@ -203,7 +207,7 @@ def _is_like(identity: Identity, other: Identity | None) -> bool:
 
 
 def _is_itself(other: OtherMaster, identity: Identity) -> bool:
-    """Whether that one answers in its own entry under this name."""
+    """Whether that master answers in its own entry under this name."""
     return other.identity is not None and other.name == other.identity.name == identity.name
 
 
@@ -272,12 +276,12 @@ class TooFewReadings(Exception):
 
 
 def highest_counters(readings: Sequence[Mapping[int, int]], quorum: int, most: int) -> dict[int, int]:
-    """The fence counters a master begins with when it is admitted: per slot the largest that any of the
+    """The fence counters with which a master begins when it is admitted: per slot the largest that any of the
     others shows (rule 8). readings: one of each *other* master that has a vote. most: the largest fence that
     the median of the masters' clocks allows. Raises TooFewReadings.
 
-    A quorum of others meets every quorum that granted with the help of this master before it was wiped. One
-    with a counter that is wrong is none of them: it would be wrong on this master, too (rule 6).
+    A quorum of others meets every quorum that granted with the help of this master before it was wiped. A
+    value that is wrong is left out: it would make this master's counter wrong, too (rule 6).
     """
     sane = [reading for reading in readings if all(_can_be(*counter, most) for counter in reading.items())]
     if len(sane) < quorum:

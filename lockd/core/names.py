@@ -1,9 +1,9 @@
 """Requests that have a name: a token that their app has chosen (LOCK … TOKEN). One name, one grant (rule 4).
 
-An app that has given up on a LOCK, or has lost its reply, names it on whatever connection: to ask once more,
-to withdraw it, or to give back what it came to. So what is over is remembered for a minute: a LOCK that comes
-behind the UNLOCK that withdrew it would be granted to nobody, and who has not heard that his UNLOCK worked
-asks again, and hears it.
+An app that has given up on a LOCK, or has lost its reply, can name it on any connection: to ask once more, to
+withdraw it, or to give back its lease. So a request that is over is remembered for a minute. A LOCK that
+arrives after the UNLOCK that withdrew it must not be granted, since no one would know of the grant. And an
+app that has not heard that its UNLOCK worked asks again, and hears it then.
 """
 
 from collections import OrderedDict, defaultdict
@@ -18,17 +18,18 @@ OVERS_IN_ALL = 20_000
 
 
 def same_process(one: Holder, other: Holder) -> bool:
-    """Whether both requests are of one process. One that can't be seen may be any other, and what belongs to
-    a connection is not another one's."""
+    """Whether both requests come from one process. A process that can't be seen may be any, and what belongs
+    to a connection belongs to no other connection."""
     if one.bound is Bound.CONNECTION or not one.started:
         return False
     return (one.pid, one.started) == (other.pid, other.started)
 
 
 class Over:
-    """A request that was unlocked: what that came to, for all who ask. core.values.Reply.
+    """A request that was unlocked, with the outcome for all that ask. core.values.Reply.
 
-    worked: None until that is known, and for what was not here: masters are asked about it again.
+    worked: None until the outcome is known. It also stays None for a request that was not here, and masters
+    are asked about it again.
     """
 
     __slots__ = ("_asking", "_refusal", "is_here", "until_ns", "worked")
@@ -42,11 +43,11 @@ class Over:
 
     @property
     def answers(self) -> bool:
-        """Whether who asks again is told from here."""
+        """Whether this agent answers when the app asks again."""
         return self.is_here or self.worked is True
 
     def tell(self, reply: Reply) -> None:
-        """Now, or when it is known."""
+        """At once, or when the outcome is known."""
         if self.worked is None:
             self._asking.append(reply)
         elif self._refusal is None:
@@ -68,8 +69,9 @@ class Over:
 
 
 class Names:
-    """Of one agent. What is over is remembered for each user: a flood of one user's makes nobody else's be
-    forgotten, and a token that somebody else could guess withdraws nothing of yours in advance."""
+    """The named requests of one agent. Those that are over are remembered for each user separately. So a
+    flood of one user's requests does not push out another's, and a user that guesses your token can't
+    withdraw your request in advance."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[bytes, bytes], dict[Holder, None]] = {}
@@ -90,20 +92,20 @@ class Names:
                 del self._waiting[named]
 
     def waiting(self, resource: bytes, token: bytes) -> list[Holder]:
-        """The requests of that name, all of one process: the first came first."""
+        """The requests of that name, all of one process, oldest first."""
         return list(self._waiting.get((resource, token), ())) if self._waiting else []
 
     # Requests that are over
 
     def over(self, uid: int, resource: bytes, token: bytes, now_ns: int) -> Over | None:
-        """What became of that one, if it was this user's."""
+        """The outcome of that request, if it was this user's."""
         if uid not in self._over:
             return None
         over = self._over[uid].get((resource, token))
         return over if over is not None and now_ns < over.until_ns else None
 
     def ends(self, uids: set[int], resource: bytes, token: bytes, now_ns: int, *, is_here: bool) -> Over:
-        """It was unlocked: remembered for these users. is_here: this agent granted it, or would have."""
+        """It was unlocked: remember it for these users. is_here: this agent granted it, or would have."""
         over = Over(now_ns + REMEMBERED_NS, is_here=is_here)
         for uid in uids:
             self._remember(uid, (resource, token), over, now_ns)

@@ -1,17 +1,18 @@
-"""What a master says unasked, on the link that an agent has to it: that somebody waits for what it holds,
-that its turn has come, or that a tenure was taken away or given back through another agent.
+"""Notices: what a master says without being asked, on the link that an agent has to it. A notice says that
+another host waits for a resource held here, that this host's turn has come, or that a tenure was taken away
+or given back through another agent.
 
-A notice may be lost, late, said twice or wrong. No safety rests on any: what one brings about is a try, a
-proof or a return that might have come a moment later by itself.
+A notice may be lost, late, repeated or wrong. No safety rests on any: all that one can cause is a try, a
+proof or a return that might have come a moment later anyway.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
 MOST_BYTES = 4096
-"""Of a notice. Names of resources are shorter."""
+"""The longest notice. Names of resources are shorter."""
 LONGEST_GRACE_MS = 250
-"""So long a resource is reserved at most for the host whose turn it is."""
+"""For how long, at most, a resource is reserved for the host whose turn it is."""
 
 
 class Kind(Enum):
@@ -20,22 +21,22 @@ class Kind(Enum):
     GONE = b"gone"
     """The tenure of that nonce was taken away here by force."""
     RELEASED = b"released"
-    """The lease of that nonce was given back here through another agent, by its value."""
+    """The lease of that nonce was given back on this master through another agent, by its value."""
     TURN = b"turn"
-    """It is the turn of that agent, now or once `wait_ms` are over."""
+    """It is the turn of that agent, now or in `wait_ms`."""
     HELD = b"held"
-    """It has been granted to another, and that agent is next."""
+    """The resource was granted to another agent, and that agent is next."""
     ASK = b"ask"
-    """An agent that doesn't wait asks for the tenure of that nonce, in case nobody has it."""
+    """An agent that doesn't wait asks for the tenure of that nonce, in case it is only kept."""
     FREED = b"freed"
-    """What that agent asked for was given back."""
+    """The resource that this agent asked for was given back."""
     USED = b"used"
-    """What that agent asked for is in use."""
+    """The resource that this agent asked for is in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """word: a nonce, or the name that an agent waits under. asker: host and agent that want an answer."""
+    """word: a nonce, or the name under which an agent waits. asker: host and agent that want an answer."""
 
     kind: Kind
     word: bytes
@@ -45,12 +46,12 @@ class Notice:
 
 
 def channel_of(host: bytes) -> bytes:
-    """Where the agents of that host are told."""
+    """The channel for that host's agents."""
     return b"lockd:host:" + host
 
 
 def read(payload: object) -> Notice | None:
-    """None for what is no notice of ours."""
+    """None if this is not one of our notices."""
     if payload.__class__ is not bytes or len(payload) > MOST_BYTES:
         return None
     word, _, rest = payload.partition(b" ")

@@ -1,21 +1,21 @@
-"""Whose a lease is, and what becomes of it when its process or its connection ends (rule 13).
+"""Whose a lease is, and what happens to it when its process or its connection ends (rule 13).
 
-Pools close, recycle and share connections behind an app's back. So a lease belongs to the process that opened
-the connection which it was taken on, and ends when that process is dead *and* none of its connections is open
-any more: a child may go on with one. Where it was asked for, and where the process can't be seen, it belongs
-to the connection.
+Pools close, recycle and share connections without the app's knowledge. So a lease belongs to the process that
+opened the connection on which it was taken. It ends when that process is dead *and* none of its connections
+is open any more: a child may go on with one. If the app asked for it, or the process can't be seen, the lease
+belongs to the connection.
 
 It becomes theirs when its reply was read. A connection that ends before that gives it back: its client has
-timed out, or was recycled, and will ask again; nobody has the token. What tells whether a reply was read is
-the kernel, which knows of each byte that its reader has left, up to the end of the connection (`Delivery`).
-It is asked only when something is written behind a reply that may be unread, and at the end: an UNLOCK that
-follows its LOCK costs nothing; and after a moment, so that the next agent knows of it too (`Port.told`). Once
-something is written behind an unread reply, the end of the connection no longer tells which of both was left.
-Such a lease is neither kept for nobody nor taken from a living app: it is renewed no more, and ends at its
-deadline (`Fate.IN_DOUBT`).
+timed out, or was recycled, and will ask again, and nobody has the token. Whether a reply was read, the kernel
+knows: it counts the bytes that the reader has left, up to the end of the connection (`Delivery`). It is asked
+only when something is written after a reply that may be unread, and when the connection ends, so an UNLOCK
+that follows its LOCK costs nothing. It is also asked after a moment, so that the next agent knows of it
+(`Port.told`). Once something was written after an unread reply, the end of the connection does not tell which
+of the two was left. Such a lease is neither kept for nobody nor taken from a living app: it is not renewed
+any more, and ends at its deadline (`Fate.IN_DOUBT`).
 
 A request that has a name may be asked for on several connections, which all tell of the one lease. The first
-that was read makes it the process's; when all have ended before that, it is given back.
+reply that was read makes it the process's. When all connections have ended before that, it is given back.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,24 +28,24 @@ from lockd.core.values import Bound
 
 
 class Delivery(Enum):
-    """What became of all that was written to a connection, as far as the kernel knows now."""
+    """What happened to everything that was written to a connection, as far as the kernel knows now."""
 
     READ = auto()
     UNREAD = auto()
-    """The end of it was not read, and may still be."""
+    """The last bytes were not read, and still may be."""
     CUT = auto()
-    """The end of it was not read, and never will be."""
+    """The last bytes were not read, and never will be."""
 
 
 class Fate(Enum):
-    """How a lease ends that nobody has given back."""
+    """How a lease ends that its app has not given back."""
 
     UNTOLD = auto()
     """Its app was never told of it: free at once."""
     GONE = auto()
     """Its app is gone: free at once, or after its class's lock_delay."""
     IN_DOUBT = auto()
-    """Its app may believe in it: not renewed, it ends at its deadline."""
+    """Its app may believe in it: it is not renewed, and ends at its deadline."""
 
 
 Ends = dict[Lease, Fate]
@@ -66,23 +66,23 @@ class Port(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Its other end is, by the kernel's word and not by what was read of it: somebody may go on with
-        it."""
+        """Whether its other end is still open, judged by the kernel and not by what was read: another process
+        may go on with it."""
 
     def delivery(self) -> Delivery: ...
 
     def told(self, lease: Lease) -> None:
-        """Its app is known to have read of it, or to know of it otherwise."""
+        """Its app is known to have read of it, or to know of it in another way."""
 
     def outlived(self, lease: Lease) -> None:
-        """Its process is dead, and somebody goes on with it: a child, on a connection that is open."""
+        """Its process is dead, and a child goes on with it, on a connection that is open."""
 
 
 class Telling:
-    """Of a lease that several connections were to tell of, or that is given back since none has.
+    """For a lease that several connections may tell of, or that is given back because none has.
 
-    tellers: those that still may. doubted: one that has ended may have been read. ends: where the end of the
-    lease stands, as far as that is not done yet.
+    tellers: those that still may tell of it. doubted: one that has ended may have been read. ends: where the
+    end of the lease is noted until it is carried out.
     """
 
     __slots__ = ("doubted", "ends", "tellers")
@@ -93,15 +93,15 @@ class Telling:
         self.ends: Ends = {}
 
     def stop(self, lease: Lease) -> None:
-        """It was told, or is over."""
+        """Its app was told, or it is over."""
         self.ends.pop(lease, None)
         for teller in self.tellers:
             teller.carries_no_more(lease)
 
 
 class Process:
-    """One that has connections, or holds leases. started: in clock ticks since boot, so that another one with
-    its number is another one; 0 where that can't be seen. dead: all its threads are."""
+    """A process that has connections or holds leases. started: in clock ticks since boot, so that a later
+    process with the same pid is told apart; 0 if that can't be seen. dead: all its threads are."""
 
     __slots__ = ("connections", "dead", "leases", "pid", "started", "tellings", "uid")
 
@@ -116,23 +116,23 @@ class Process:
 
     @property
     def idle(self) -> bool:
-        """There is nothing to know it for any more."""
+        """There is no reason to know it any more."""
         return not (self.connections or self.leases)
 
     @property
     def is_over(self) -> bool:
-        """Nobody is left who could believe in its leases."""
+        """Nobody is left that could believe in its leases."""
         return self.dead and not self.connections
 
     def is_left(self, has_ended: Callable[[], bool]) -> None:
-        """A connection of it is ending. The end of its last one may be that of the process, of which nothing
-        was heard yet: the kernel is asked."""
+        """One of its connections is ending. If it is the last one, the process may have ended without being
+        noticed yet: the kernel is asked."""
         if len(self.connections) == 1 and not self.dead and has_ended():
             self.dead = True
 
     def died(self) -> Ends:
-        """It is dead. In an ordinary death the kernel has closed its connections before: what of their end is
-        still to be read need not be waited for."""
+        """It is dead. In an ordinary death the kernel has closed its connections before, so there is no need
+        to wait until their end is read."""
         self.dead = True
         self.connections = {one: None for one in self.connections if one.port.is_open}
         for connection in self.connections:
@@ -145,31 +145,31 @@ class Process:
         return self.ends()
 
     def ends(self) -> Ends:
-        """What ends with it, if it is over; each lease once."""
+        """The leases that end with it, if it is over; each only once."""
         if not self.is_over:
             return {}
         gone, self.leases = self.leases, {}
         return dict.fromkeys(gone, Fate.GONE)
 
     def forgets(self, lease: Lease) -> None:
-        """It is over."""
+        """This lease is over."""
         self.leases.pop(lease, None)
         self.is_told(lease)
 
     def is_told(self, lease: Lease) -> None:
-        """There is nothing more to be told of it."""
+        """There is nothing more to tell about this lease."""
         telling = self.tellings.pop(lease, None)
         if telling is not None:
             telling.stop(lease)
 
 
 class Connection:
-    """One connection, to the leases that were taken on it. leases: those that belong to it itself. process:
-    who has opened it, if that can be seen.
+    """One connection, as seen from the leases that were taken on it. leases: those that belong to the
+    connection itself. process: the process that opened it, if that can be seen.
 
-    _untold: granted, and their reply not written yet; what it will be, once it is composed. _last: the reply
-    of these is the last thing that was written. _covered: something was written behind theirs while they
-    might be unread.
+    _untold: leases that were granted and whose reply is not written yet; the value is the reply, once it is
+    composed. _last: the leases whose reply is the last thing that was written. _covered: leases whose reply
+    may be unread and after which something else was written.
     """
 
     __slots__ = ("_covered", "_last", "_untold", "leases", "port", "process")
@@ -185,17 +185,19 @@ class Connection:
             process.connections[self] = None
 
     def bound(self, wanted: Bound) -> Bound:
-        """What a lease taken here can live with. Of who can't be seen only the connection's end can."""
+        """What a lease taken here can be bound to. If the process can't be seen, only the end of the
+        connection can."""
         return Bound.CONNECTION if wanted is Bound.PROCESS and self.process is None else wanted
 
     @property
     def held(self) -> int:
-        """How many its app has: with those of its other connections, where they belong to the process."""
+        """How many leases its app has. If they belong to the process, those of its other connections count,
+        too."""
         return len(self.leases) + (0 if self.process is None else len(self.process.leases))
 
     @property
     def in_question(self) -> bool:
-        """Something was written of which it isn't known whether it was read, and matters."""
+        """It is not known whether something was read, and that matters."""
         return bool(self._last or self._covered)
 
     def granted(self, lease: Lease) -> None:
@@ -209,12 +211,12 @@ class Connection:
             self.port.outlived(lease)
 
     def tells(self, lease: Lease, reply: bytes) -> None:
-        """Its reply is in what is written next. Others may have the same one."""
+        """Its reply is part of what is written next. Several requests may have the same lease."""
         if lease in self._untold:
             self._untold[lease] = reply
 
     def named(self, lease: Lease) -> None:
-        """Its app has named it: it was told. It is the process's, whatever becomes of its first reply."""
+        """Its app has named it, so it was told. It is the process's, whatever happens to its first reply."""
         if lease.holder.bound is Bound.PROCESS:
             self._is_told(lease)
 
@@ -226,7 +228,7 @@ class Connection:
         self.port.told(lease)
 
     def carries_no_more(self, lease: Lease) -> None:
-        """Whether its reply here was read does not matter."""
+        """It does not matter any more whether its reply here was read."""
         if lease in self._last:
             self._last = tuple(other for other in self._last if other is not lease)
         self._untold.pop(lease, None)
@@ -236,10 +238,10 @@ class Connection:
         return lease in self._last or lease in self._untold or lease in self._covered
 
     def tells_too(self, lease: Lease, first: "Connection | None") -> None:
-        """Its app has asked for it again, here, and is told of it on this connection as well as on the first.
-        What the end of others was to come to is this one's from now on; as long as one of them may still tell
-        of it, no end of another gives it back. What is DETACHED lasts whoever has read of it. first: None
-        where it was taken on a connection to the agent before."""
+        """Its app has asked for it again, and is told of it on this connection as well as on the first. This
+        connection takes over what the end of others would have caused. As long as one of them may still tell
+        of it, the end of another does not give it back. A DETACHED lease lasts whether or not it was read of.
+        first: None if it was taken on a connection to the previous agent."""
         mine = self.process
         if mine is None:
             return
@@ -257,7 +259,7 @@ class Connection:
             self._untold[lease] = b""
 
     def _takes_from_forgotten(self, lease: Lease, before: Process | None, mine: Process) -> None:
-        """It was granted when its last connection had ended, and its process was forgotten."""
+        """It was granted after its last connection had ended and its process was forgotten."""
         if before is not None and before is not mine and not before.connections and lease in before.leases:
             del before.leases[lease]
             mine.leases[lease] = None
@@ -265,32 +267,32 @@ class Connection:
                 mine.tellings[lease] = before.tellings.pop(lease)
 
     def ended(self, lease: Lease) -> None:
-        """In whatever way: it counts for nothing any more."""
+        """It is over, in whatever way: it does not count any more."""
         self.carries_no_more(lease)
         self.leases.pop(lease, None)
         if self.process is not None:
             self.process.forgets(lease)
 
     def writes(self, data: bytes) -> None:
-        """This is written now, behind all that was before."""
+        """This is written now, after everything before."""
         if self._last or self._covered:
             self._look_behind(self.port.delivery())
         if self._untold:
             self._write_untold(data)
 
     def look(self) -> None:
-        """At what was written last, if it matters whether that was read."""
+        """Look at what was written last, if it matters whether that was read."""
         if self._last or self._covered:
             self._look_behind(self.port.delivery(), is_written=False)
 
     def _look_behind(self, delivery: Delivery, *, is_written: bool = True) -> None:
-        """is_written: something comes behind it now."""
+        """is_written: something follows it now."""
         if delivery is Delivery.READ:
             self._all_read()
         elif delivery is Delivery.UNREAD and is_written:
             self._covered.update(dict.fromkeys(self._last))
             self._last = ()
-        # Else nothing that is written now is read: what was left stays what is known.
+        # Otherwise nothing that is written now will be read: what was left stays known.
 
     def _all_read(self) -> None:
         read = (*self._covered, *self._last)
@@ -310,8 +312,8 @@ class Connection:
                     self._covered[lease] = None
 
     def closed(self, delivery: Delivery, *, cut_off: bool = False) -> Ends:
-        """It has ended. cut_off: it was the agent that closed it, for being over a limit: its app may be
-        alive, and believe in what belonged to it."""
+        """The connection has ended. cut_off: the agent closed it because it was over a limit, so its app may
+        be alive and believe in its leases."""
         ends: dict[Lease, Fate] = dict.fromkeys(self.leases, Fate.IN_DOUBT if cut_off else Fate.GONE)
         process = self.process
         if process is not None:
@@ -327,14 +329,14 @@ class Connection:
         return ends
 
     def came_too_late(self, lease: Lease) -> Ends:
-        """It was granted when this had ended."""
+        """It was granted after this connection had ended."""
         ends: Ends = {}
         self._leaves(lease, Fate.UNTOLD, ends)
         self.carries_no_more(lease)
         return ends
 
     def _leaves(self, lease: Lease, fate: Fate, ends: Ends) -> None:
-        """What becomes of one that this connection has not told of, for all that is known."""
+        """What happens to a lease of which this connection has not told, as far as is known."""
         process = self.process
         if process is None or lease.holder.bound is Bound.CONNECTION:
             if fate is Fate.UNTOLD:
@@ -343,7 +345,7 @@ class Connection:
         telling = process.tellings.setdefault(lease, Telling())
         telling.tellers.discard(self)
         telling.doubted |= fate is Fate.IN_DOUBT
-        # Of one that was taken over the agent before may have told.
+        # If it was taken over, the previous agent may have told of it.
         if telling.tellers or lease.inherited is not None:
             return
         if not telling.doubted:

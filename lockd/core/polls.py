@@ -1,7 +1,8 @@
-"""Libraries that poll: what they ask again within a moment is answered from what is known (drop-in locks).
+"""Libraries that poll: when they ask again within a moment, they are answered from what is known (drop-in
+locks).
 
-A refusal that is a moment old grants nothing to anybody: no safety rests on it. Who is refused so asks again
-soon, since nobody tells him when a lock is free.
+A refusal that is a moment old grants nothing to anybody, so no safety rests on it. The refused library asks
+again soon, since it is not told when a lock is free.
 """
 
 from collections import OrderedDict
@@ -14,13 +15,14 @@ _MOST = 10_000
 
 
 class Polls:
-    """Of which resources masters have just said that another holds them."""
+    """The resources of which masters have just said that another holds them."""
 
     def __init__(self) -> None:
         self._refused: OrderedDict[bytes, tuple[int, Refusal]] = OrderedDict()
 
     def refused(self, resource: bytes, refusal: Refusal, now_ns: int) -> None:
-        """Another holds it. The first word counts: who asks all the time would never hear another."""
+        """Another holds it. Only the first answer counts: otherwise a library that asks all the time would
+        never get a new one."""
         before = self._refused.get(resource)
         if before is None or now_ns >= before[0]:
             self._refused[resource] = now_ns + _REMEMBERED_NS, refusal
@@ -29,7 +31,7 @@ class Polls:
                 self._refused.popitem(last=False)
 
     def refusal(self, resource: bytes, now_ns: int) -> Refusal | None:
-        """What who polls is told now. None: the masters are asked."""
+        """The answer to a poll now. None: ask the masters."""
         until_ns, refusal = self._refused.get(resource, (0, None))
         if refusal is not None and now_ns >= until_ns:
             del self._refused[resource]

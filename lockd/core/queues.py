@@ -1,7 +1,8 @@
-"""Who waits for a resource on this host: first come, first served, with one campaign for all of them.
+"""The waiting requests for a resource on this host: first come, first served, with one campaign for all of
+them.
 
-Some in line can't be told yet what they get: others of their connection are to be answered before them. Those
-keep their places, and are passed over until they are ready.
+Some requests in line can't be told yet what they get, because others on their connection have to be answered
+first. Those keep their places, and are passed over until they are ready.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,21 +22,21 @@ _ARRIVAL = attrgetter("asked_ns")
 
 
 class KeptEnd(StrEnum):
-    """Why a tenure is kept no longer."""
+    """Why a tenure is not kept any longer."""
 
     LOCKED = "locked"
-    """Somebody on this host wants it."""
+    """An app on this host wants it."""
     TIME = "time"
     RECALLED = "recalled"
     GIVEN_BACK = "given_back"
-    """By force, for a DETACHED lease, as its agent stops or has another configuration, or as clocks have
-    moved."""
+    """By force, for a DETACHED lease, because its agent stops or has a new configuration, or because clocks
+    have moved."""
 
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """That a tenure is, though nobody has it: since when, and of which class, whose and with what fence the
-    last lease was (core/tenures/keeping.py). timer: for how long at most."""
+    """A tenure that is kept without a lease: since when, and the class, owner and fence of its last lease
+    (core/tenures/keeping.py). timer: ends it after the longest time."""
 
     since_ns: int
     label: str
@@ -48,9 +49,9 @@ class Queue:
     """One resource on this host: its tenure if there is one, else the campaign for the first in line.
 
     At most one of `tenure`, `attempt` and `rest` is set: it is held here, being tried for, or left alone
-    until the next try. There is no attempt and no rest but for one that is ready. lease: who has it under the
-    tenure; None while that is handed on, and `asked` what the masters are asked before; or while it is
-    `kept`, for whoever may want it next.
+    until the next try. There is an attempt or a rest only for a request that is ready. lease: the present
+    lease under the tenure. It is None while the tenure is handed on (`asked`: what the masters are asked
+    before that), and while it is `kept` for the next request.
     """
 
     __slots__ = (
@@ -77,30 +78,32 @@ class Queue:
 
     def __init__(self, resource: bytes) -> None:
         self.resource = resource
-        # Quick to leave in the middle: a waiter may give up or its app may go.
+        # Leaving in the middle is quick: a request may give up, or its app may go.
         self.waiters: dict[Holder, Timer | None] = {}
         self.ready: list[Holder] = []
-        """Those of them that are not passed over, in the order in which they came."""
+        """The waiters that are not passed over, in the order in which they came."""
         self._impatient: dict[Holder, None] | None = None
-        """Those of them that don't wait, or no longer: of thousands that do, not all are looked at for each
-        grant. None: nobody yet, as is usual where one of many leases is held."""
+        """The waiters that don't wait, or not any longer. With thousands that do, not all are looked at for
+        each grant. None: there was none yet, as usual when one of many leases is held."""
         self.tenure: Tenure | None = None
         self.lease: Lease | None = None
         self.asked: Ballot | None = None
         self.kept: Kept | None = None
         self.returning: Reply | None = None
-        """Who has given the last lease back, and is to hear whether it was held all the time."""
+        """The request to give the last lease back, which has to hear whether the lease was held all the
+        time."""
         self.attempt: Attempt | None = None
         self.tried_for: Holder | None = None
         """Whose attempt it is."""
         self.abandoned_by: Holder | None = None
-        """Whose app has gone, though it is tried for him all the same (core/plain_values.py)."""
+        """The holder whose app has gone while the try for it goes on (core/plain_values.py)."""
         self.rest: Timer | None = None
         self.rest_until_ns = 0
         self.place: Place | None = None
-        """Among the hosts that wait for it; None: nobody here waits, or it is this host's turn."""
+        """This host's place among the hosts that wait for it; None: nobody here waits, or it is this host's
+        turn."""
         self.recall: Recall | None = None
-        """Under way for those that don't wait, while nobody does."""
+        """Under way for requests that don't wait, while there are no others."""
         self.tries = 0
         self.refusal: Refusal | None = None
         self.refused_ns = 0
@@ -110,17 +113,18 @@ class Queue:
         return self.tenure is None and self.attempt is None and self.rest is None
 
     def oldest(self) -> Holder | None:
-        """Who came first, ready or not."""
+        """The first that came, ready or not."""
         return next(iter(self.waiters), None)
 
     @property
     def has_patient(self) -> bool:
-        """Somebody in it waits."""
+        """Some request in it waits."""
         return len(self.waiters) > len(self.impatient)
 
     @property
     def impatient(self) -> Collection[Holder]:
-        """Who doesn't wait, or no longer, and is told what the try that is under way comes to."""
+        """The requests that don't wait, or not any longer: they are told the outcome of the try that is under
+        way."""
         return self._impatient or ()
 
     def waits_no_longer(self, holder: Holder) -> None:
@@ -129,7 +133,7 @@ class Queue:
         self._impatient[holder] = None
 
     def first(self) -> Holder | None:
-        """Who is next."""
+        """The next in line."""
         return self.ready[0] if self.ready else None
 
     def joins(self, holder: Holder, timer: Timer | None, *, ready: bool) -> None:
@@ -140,7 +144,7 @@ class Queue:
             self.ready.append(holder)
 
     def becomes_ready(self, holder: Holder) -> None:
-        """It is passed over no more, and comes before all that came after it."""
+        """It is not passed over any more, and goes before all that came after it."""
         self.ready.insert(bisect_right(self.ready, holder.asked_ns, key=_ARRIVAL), holder)
 
     def passes_over(self, holder: Holder) -> bool:

@@ -8,40 +8,38 @@ from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Refusal
 
 DRAINING = Refusal(
-    ErrorWord.DRAINING, "this agent is stopping and grants nothing any more: lock again when it is back"
+    ErrorWord.DRAINING, "this agent is stopping and grants no more locks: try again when it is back"
 )
-SPLIT = Refusal(ErrorWord.TIMEOUT, "several try for it at the same moment, and none of them got it")
-RESERVED = Refusal(ErrorWord.TIMEOUT, "it is another host's turn, for a moment")
-SHIFTED = Refusal(ErrorWord.NOQUORUM, "the masters that vote changed while they were asked")
+SPLIT = Refusal(ErrorWord.TIMEOUT, "several tried at the same moment, and none got it")
+RESERVED = Refusal(ErrorWord.TIMEOUT, "it is another host's turn for a moment")
+SHIFTED = Refusal(ErrorWord.NOQUORUM, "the set of voting masters changed during the request")
 UNCERTAIN = Refusal(
-    ErrorWord.CLOCK, "the masters' clocks seem to have jumped, or this host stood still: ask again"
+    ErrorWord.CLOCK, "the masters' clocks seem to have jumped, or this host was paused: try again"
 )
 TRIED_AGAIN = (SPLIT, RESERVED, SHIFTED, UNCERTAIN)
-"""What says of nobody that he holds it, nor of any master that it is missing: it is tried again, also for
-those that don't wait, for as long as one try may take."""
+"""These do not say that another holds it or that a master is missing. So it is tried again, even for requests
+that don't wait, for as long as one try may take."""
 BEHIND_OTHERS = (
-    "behind others of its connection, which are not answered yet, or their replies not read: a WAIT wants a "
-    "connection of its own"
+    "behind earlier commands of its connection, which have no reply yet, or whose replies were not read: "
+    "use a separate connection for each WAIT"
 )
-BROKEN = Refusal(ErrorWord.ERR, "the agent failed at this; its log says how")
-WITHDRAWN = Refusal(ErrorWord.NOTHELD, "it was withdrawn: its token was unlocked before it was granted")
+BROKEN = Refusal(ErrorWord.ERR, "internal error of the agent: see its log")
+WITHDRAWN = Refusal(ErrorWord.NOTHELD, "withdrawn: its token was unlocked before the grant")
 UNLOCKED_BEFORE = Refusal(
-    ErrorWord.NOTHELD, "its token was unlocked before: each request wants a token of its own"
+    ErrorWord.NOTHELD, "its token was already unlocked: use a new token for each request"
 )
 ANOTHERS = Refusal(
     ErrorWord.ERR,
-    "that token is of another process's request, or of a lease that belongs to a connection: each request "
-    "wants one that nobody else has",
+    "that token belongs to a request of another process, or to a lease that is bound to a connection: use "
+    "a new token for each request",
 )
 UNPROVEN = Refusal(
-    ErrorWord.NOQUORUM, "the agent before this one held it, and that is not proven yet: ask again"
+    ErrorWord.NOQUORUM, "the previous agent held it, and this agent has not confirmed it yet: try again"
 )
-UNREAD = "its agent ended before the reply of its LOCK was known to be read, and nobody has named it since"
-HELD_OUT = Refusal(
-    ErrorWord.EXPIRED, "it was held for max_hold, or is a session lock: its own agent extends it"
-)
-"""To whoever asks through another agent. It is held all the same."""
-NOT_HELD = Refusal(ErrorWord.NOTHELD, "no such lease: it ended, or the token is another's")
+UNREAD = "its agent ended before the app had read the reply to LOCK, and no command has named the lease since"
+HELD_OUT = Refusal(ErrorWord.EXPIRED, "it was held for max_hold, or its own agent renews it")
+"""For an app that asks through another agent. The lease is held all the same."""
+NOT_HELD = Refusal(ErrorWord.NOTHELD, "no such lease: it ended, or the token is wrong")
 
 
 def no_quorum(ballot: Ballot, masters: Masters, total: int) -> Refusal:
@@ -53,7 +51,7 @@ def no_quorum(ballot: Ballot, masters: Masters, total: int) -> Refusal:
             reasons.append(f"{masters.name(master)}={ballot.silent[master].replace(' ', '-')}")
         elif not (ballot.asked & voting) >> master & 1:
             reasons.append(masters.why_not(master))
-    return Refusal(ErrorWord.NOQUORUM, " ".join(reasons) or "the answers came too late to be relied upon")
+    return Refusal(ErrorWord.NOQUORUM, " ".join(reasons) or "the answers came too late")
 
 
 def held_here(lease: Lease, now_ns: int) -> Refusal:

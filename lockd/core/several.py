@@ -1,11 +1,11 @@
 """Several resources in one request: all of them, or none.
 
-They are taken one after the other in the order of their names: of two requests that share some, none waits
-for what the other has while that waits for it. Each lease is one like any other, with a token and a fence of
-its own, and is renewed while the request waits for the next. But nobody was told of it yet: when the request
-fails, ends or is withdrawn, all that it has is given back at once (rule 13). What is lost meanwhile is of no
-use without being had again, and what it has besides may come later in the order: so all is given back, and it
-begins anew, within its wait.
+They are taken one after the other in the order of their names. So two requests that share some never wait for
+each other. Each lease is an ordinary one, with its token and its fence, and is renewed while the request
+waits for the next. But its app is not told of it yet: when the request fails, ends or is withdrawn, all its
+leases are given back at once (rule 13). If a lease is lost meanwhile, it has to be taken again, and leases
+that the request still has may come later in the order. So all are given back, and it begins again, within its
+wait.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,15 @@ from lockd.core.leases import Holder, Lease, Loss, Standing
 from lockd.core.locks import Locks
 from lockd.core.values import Refusal
 
-_WITHDRAWN = Refusal(
-    ErrorWord.NOTHELD, "it was withdrawn: its token was unlocked before all of them were granted"
-)
+_WITHDRAWN = Refusal(ErrorWord.NOTHELD, "withdrawn: its token was unlocked before all of them were granted")
 _WORD_OF_LOSS = {Loss.NOT_RENEWED: ErrorWord.NOQUORUM, Loss.CLOCKS: ErrorWord.CLOCK, None: ErrorWord.NOQUORUM}
 
 
 class Several(Joint):
     """One such request.
 
-    parts: who holds each, in the order in which they were asked for. min_validity_ns: a lease is handed out
-    only while it may be relied upon for longer.
+    parts: the holder of each resource, in the order in which they were named. min_validity_ns: a lease is
+    handed out only while it is valid for longer than this.
     """
 
     def __init__(
@@ -35,7 +33,7 @@ class Several(Joint):
         super().__init__(locks, claims, whole)
         self._asked = parts
         self._left = sorted(parts, key=lambda part: part.resource, reverse=True)
-        """Those that it has no lease of: the last is the next."""
+        """Those without a lease: the last one is the next."""
         self._min_validity_ns = min_validity_ns
         self._had: dict[Holder, Lease] = {}
         self._ready = True
@@ -64,7 +62,7 @@ class Several(Joint):
 
     def ended(self, lease: Lease, now_ns: int) -> None:
         if lease.lost_by is None:
-            # Neither lost nor given back by us: its app has named it.
+            # Neither lost nor given back by this agent: its app has named it.
             self._fail(_WITHDRAWN, now_ns)
 
     def _take_step(self, now_ns: int) -> None:
@@ -81,8 +79,8 @@ class Several(Joint):
         self._locks.lock(part, now_ns, ready=self._ready)
 
     def _spoilt(self, now_ns: int) -> Lease | None:
-        """One that is lost; at the instant of answering also one that is too short to be handed out (rule
-        1)."""
+        """A lease that is lost. At the instant of answering, also one that is too short to be handed out
+        (rule 1)."""
         least_ns = now_ns if self._left else now_ns + self._min_validity_ns
         return next(
             (
@@ -94,17 +92,19 @@ class Several(Joint):
         )
 
     def _begin_anew(self, spoilt: Lease, now_ns: int) -> None:
-        """Where it doesn't wait, one try is all there is."""
+        """A request that doesn't wait has one try only."""
         self._leave(now_ns)
         if self._asked[0].give_up_ns is not None:
             self._ask_for_next(now_ns)
             return
         why = spoilt.loss or "the masters took too long"
         word = _WORD_OF_LOSS.get(spoilt.lost_by, ErrorWord.TIMEOUT)
-        self._fail(Refusal(word, f"what was granted first was lost before the last was: {why}"), now_ns)
+        self._fail(
+            Refusal(word, (f"one of the first leases was lost before the last was granted: {why}")), now_ns
+        )
 
     def _leave(self, now_ns: int) -> None:
-        """The line of the next, and all that it has."""
+        """Leave the line for the next resource, and give back all leases."""
         if self._left:
             self._locks.gone(self._left[-1], now_ns)
         had, self._had = self._had, {}

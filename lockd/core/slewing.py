@@ -1,9 +1,9 @@
 """How fast this host's clock is slewed (rule 11e).
 
-Deadlines are kept on CLOCK_BOOTTIME, which time synchronisation slews, as CLOCK_MONOTONIC, and leases give
-away 1 % for that. What nobody slews is CLOCK_MONOTONIC_RAW: the one against the other shows it, whatever the
-masters say. (In suspend BOOTTIME goes on and RAW stands still, so it is MONOTONIC that is compared: both are
-slewed alike.)
+Deadlines are kept on CLOCK_BOOTTIME. Time synchronisation slews it, as it does CLOCK_MONOTONIC, and leases
+give away 1 % for that. CLOCK_MONOTONIC_RAW is not slewed: comparing with it shows the slewing, whatever the
+masters say. (In suspend BOOTTIME goes on and RAW stands still, so MONOTONIC is compared: both are slewed
+alike.)
 """
 
 from collections import deque
@@ -18,7 +18,8 @@ _LEAST_NS = NS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """CLOCK_MONOTONIC less CLOCK_MONOTONIC_RAW, certainly within [low_ns, high_ns], as RAW showed `at_ns`."""
+    """CLOCK_MONOTONIC minus CLOCK_MONOTONIC_RAW: certainly within [low_ns, high_ns] when RAW showed
+    `at_ns`."""
 
     low_ns: int
     high_ns: int
@@ -26,8 +27,8 @@ class Reading:
 
 
 class Slewing:
-    """`ppm`: how fast this host's clock certainly was slewed over the last ten seconds; below 0: slower than
-    true time."""
+    """`ppm`: by how much this host's clock was certainly slewed over the last ten seconds; below 0: it was
+    slower than true time."""
 
     def __init__(self) -> None:
         self.ppm = 0

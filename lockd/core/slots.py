@@ -1,9 +1,9 @@
 """One of n equal locks, whichever is free first.
 
-Each slot is a lock like any other, so it is as sound as that: not a semaphore, whose holders several masters
-would have to count alike. One slot after the other is tried, as without a wait. When all are taken, the
-request stands in the lines of all, and has the first that is freed; in each it has kept its place since it
-came. What it is granted beside that, since two were freed at once, is given back: no slot is held for nobody.
+Each slot is an ordinary lock, and as sound as one. It is not a semaphore: several masters would have to count
+its holders alike. The slots are tried one after the other, without waiting. When all are taken, the request
+stands in the lines of all of them, and gets the first that becomes free; in each line it keeps its place from
+when it came. If two become free at once, the second is given back: no slot is held for nobody.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ from lockd.core.values import Refusal
 class Slots(Joint):
     """One such request.
 
-    tries: who would hold each slot, and doesn't wait for it, in the order in which they are to be tried.
-    places: the same with the wait, in the same order; none where it doesn't wait. None of them is counted as
-    a request of its own (`Holder.counted`), and only the places have its name (TOKEN), as that is one
-    request's: of the rest the one that is granted gets it.
+    tries: the holders that try each slot without waiting, in the order in which they are tried. places: the
+    same with the wait; none if the request doesn't wait. None of them counts as a request (`Holder.counted`).
+    Only the places have the request's name (TOKEN), since that belongs to one request: if a try is granted,
+    its lease gets the name.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Slots(Joint):
         self._resource = resource
         self._tries = tries
         self._left = list(reversed(tries))
-        """Those that are still to be tried: the last is the next."""
+        """Those that are still to try: the last one is the next."""
         self._places = places
         self._trying: Holder | None = None
         self._in_line = self._waits_no_more = False
@@ -59,14 +59,14 @@ class Slots(Joint):
                 self._try_next(now_ns)
 
     def _is_over(self, name: bytes, now_ns: int) -> bool:
-        """Its token was unlocked, by the name of the resource or that of a slot."""
+        """Its token was unlocked, under the name of the resource or of a slot."""
         part = self._tries[0]
         _, uid = pid_and_uid(part.owner)
         return bool(part.value) and self._locks.names.over(uid, name, part.value, now_ns) is not None
 
     def _known(self, now_ns: int) -> Holder | None:
-        """That for the slot which a request of its name has already, or has given back: what is to be said of
-        that `Locks` knows."""
+        """The place for the slot that an earlier request of its name has, or has given back: `Locks` knows
+        the answer to it."""
         for part in self._places or self._tries:
             lease = self._locks.known(part.resource, part.value) if part.value else None
             held = lease is not None and lease.standing is Standing.HELD
@@ -98,8 +98,8 @@ class Slots(Joint):
         if self._over:
             return
         if part is not self._trying and not self._in_line:
-            # Its wait has ended before all were tried. The first try is let end: masters that had no time to
-            # answer are not out.
+            # Its wait has ended before all were tried. The first try may still end: masters that had no time
+            # to answer are not down.
             if self._trying is not None and refusal.code is ErrorWord.TIMEOUT:
                 self._waits_no_more = True
                 if self._refusals:
@@ -110,7 +110,7 @@ class Slots(Joint):
         self._go_on_soon(now_ns)
 
     def lost(self, lease: Lease, now_ns: int) -> None:
-        """What it has too much is given back in any case."""
+        """Extra slots are given back in any case."""
 
     def ended(self, lease: Lease, now_ns: int) -> None:
         """As above."""
@@ -129,7 +129,7 @@ class Slots(Joint):
             self._fail(self._why_not(), now_ns)
 
     def _try_next(self, now_ns: int) -> None:
-        """Not for a token that was unlocked while the one before was tried for (rule 13)."""
+        """Not if its token was unlocked during the try before (rule 13)."""
         if self._is_over(self._resource, now_ns):
             self._fail(UNLOCKED_BEFORE, now_ns)
             return
@@ -142,8 +142,8 @@ class Slots(Joint):
             self._locks.can_be_told(place, now_ns)
 
     def _why_not(self) -> Refusal:
-        """Where one was in doubt, it is not said that all are taken. The waits in all lines end together:
-        that masters were asked in one at that moment is no outage."""
+        """If one slot was in doubt, the answer is not that all are taken. The waits in all lines end
+        together: that masters were being asked about one at that moment is no outage."""
         refusals = self._refusals
         if self._in_line:
             return next((one for one in refusals if one.code.kind is Kind.CONTENDED), refusals[-1])
@@ -154,12 +154,12 @@ class Slots(Joint):
         return Refusal(ErrorWord.TAKEN, text, retry_ms)
 
     def _why_no_more(self, now_ns: int) -> Refusal:
-        """Before all were tried."""
+        """The wait ended before all were tried."""
         waited_ms = (now_ns - self._places[0].asked_ns) // NS_PER_MS
-        return Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, those that were tried are still held")
+        return Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, all slots that were tried are still held")
 
     def _leave(self, now_ns: int) -> None:
-        """All lines, and what it has too much."""
+        """Leave all lines, and give back extra slots."""
         for part in (self._trying, *self._places):
             if part is not None:
                 self._locks.gone(part, now_ns)

@@ -1,10 +1,10 @@
 """Clocks of masters seem to jump forward: did they, or did this host stand still (rule 11d)?
 
-A virtual machine that is paused, moved or restored does not count that time, not even on CLOCK_BOOTTIME: to
-it the clocks of all masters have jumped by the same amount. Their answers come one after the other, so the
-first that jumps can't be told from a master whose clock was set. Until all that were heard lately were heard
-again there is a doubt, in which the worst holds either way: no master that jumped has a vote, and deadlines
-are reckoned with as if all had jumped.
+A virtual machine that is paused, moved or restored does not count that time, not even on CLOCK_BOOTTIME. To
+it, the clocks of all masters have jumped by the same amount. Their answers come one after the other, so the
+first jump looks the same as if that master's clock had been set. There is a doubt until all masters that were
+heard lately are heard again. Meanwhile the worst of both is assumed: no master that jumped has a vote, and
+deadlines are calculated as if all had jumped.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Gain:
-    """What a master's clock has gained on this host's, at least and at most."""
+    """How much a master's clock has gained on this host's, at least and at most."""
 
     least_ns: int = 0
     most_ns: int = 0
@@ -27,9 +27,9 @@ class Gain:
 
 @dataclass(slots=True)
 class Doubt:
-    """Who has jumped since this began (`jumped`), who certainly has not (`steady`), and who was heard before
-    and not yet since (`unheard`), the latter two as bits. until_ns: who is silent until then is not waited
-    for."""
+    """Which masters have jumped since this began (`jumped`), which certainly have not (`steady`), and which
+    were heard before but not since (`unheard`), the last two as bits. until_ns: masters that are silent until
+    then are not waited for."""
 
     until_ns: int = 0
     jumped: dict[int, Gain] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Doubt:
         return max(gain.most_ns for gain in self.jumped.values())
 
     def may_have_gained_ns(self, master: int) -> int:
-        """What this master may have gained besides what is known of it."""
+        """How much this master may have gained in addition to what is known."""
         if not self.unheard >> master & 1:
             return 0
         known = self.jumped.get(master)
@@ -51,8 +51,8 @@ class Doubt:
         return not self.unheard or now_ns >= self.until_ns
 
     def stood_still(self, quorum: int) -> Gain | None:
-        """For how long this host stood still: all that were heard, a quorum at least, have jumped by the same
-        amount. None when it did not: then those that jumped have jumped."""
+        """How long this host stood still: all masters that were heard, and at least a quorum, have jumped by
+        the same amount. None when it did not: then the clocks that seemed to jump really did."""
         if self.steady or len(self.jumped) < quorum:
             return None
         least_ns = max(gain.least_ns for gain in self.jumped.values())

@@ -1,10 +1,10 @@
-"""What the next agent on a host makes of the journal of the one before (rule 13).
+"""What the next agent on a host does with the journal of the one before (rule 13).
 
-Of a lease whose process is alive this agent asks the masters to go on with it under a nonce of its own: what
-the agent before still had under way misses from then on, and of two agents one goes on. It counts only before
-the old deadline, and is put back nowhere. Until then the lease is kept here with what is known of it, so that
-nobody else on this host gets the resource. What was not proven is left to its TTL on the masters: the journal
-may be an old one, and the lease the living holder's by now.
+If a lease's process is alive, this agent asks the masters to go on with the lease under a new nonce. From
+then on, commands that the previous agent had under way miss, so only one of the two agents goes on. The
+answer counts only before the old deadline, and the lease is put back nowhere. Until then the lease is kept
+here as it was noted, so that nobody else on this host gets the resource. A lease that was not proven is left
+to its TTL on the masters: the journal may be an old one, and the lease may belong to a living holder by now.
 """
 
 from collections import Counter
@@ -19,26 +19,26 @@ from lockd.core.values import Bound
 
 
 class Seen(StrEnum):
-    """What is known of a process."""
+    """What is known about a process."""
 
     ALIVE = "alive"
     DEAD = "dead"
-    """There is none of that pid, or it began at another time."""
+    """There is no process with that pid, or it began at another time."""
     UNKNOWN = "unknown"
 
 
 class Taken(StrEnum):
-    """What becomes of a lease of the agent before."""
+    """What happens to a lease of the previous agent."""
 
     GOES_ON = "goes_on"
-    """Its process is alive: it is to be proven."""
+    """Its process is alive: prove the lease."""
     UNTOLD = "untold"
-    """The same, but nobody knows whether its app ever read of it: kept for as long as it lasts, and beyond
-    only when its app names it."""
+    """The same, but it is not known whether its app ever read of it. It is kept for as long as it lasts, and
+    longer only if its app names it."""
     FREED = "freed"
     """Its process is dead."""
     LEFT = "left"
-    """To its deadline: nobody can say whether it is wanted, or how."""
+    """Left to its deadline: nobody can say whether it is wanted, or how."""
     OVER = "over"
     """Its deadline has passed: its holder is told."""
 
@@ -48,8 +48,8 @@ class CannotTell(Exception):
 
 
 def seen(held: Held, started_of: Callable[[Held], int | None]) -> Seen:
-    """started_of: when the process of its pid began, in clock ticks since boot; None: there is none. Raises
-    CannotTell: a process is dead only where that is certain."""
+    """started_of: when the process with its pid began, in clock ticks since boot; None: there is none. Raises
+    CannotTell: a process is dead only if that is certain."""
     if held.pid == 0 or held.started == 0:
         return Seen.UNKNOWN
     try:
@@ -59,8 +59,8 @@ def seen(held: Held, started_of: Callable[[Held], int | None]) -> Seen:
 
 
 _NONCES_MOST = 16
-"""That a lease had with agents that ended before they could have it proven. What is beyond is left to its
-deadline."""
+"""How many nonces a lease may have from agents that ended before they could prove it. A lease with more is
+left to its deadline."""
 
 
 def fate_of(held: Held, process: Seen, now_ns: int) -> Taken:
@@ -82,19 +82,20 @@ def take_over(
     holder_of: Callable[[Held], Holder],
     now_ns: int,
 ) -> Counter[Taken]:
-    """All that the agent before held, or owed the masters. started_of: as in `seen`. holder_of: who is told
-    from here on, with the app's token as its `value`; asked only for what is held here."""
+    """Everything that the previous agent held, or owed the masters. started_of: as in `seen`. holder_of: the
+    holder to tell from here on, with the app's token as its `value`; called only for leases that are held
+    here."""
     counts: Counter[Taken] = Counter()
     if not replayed.is_whole:
-        # It may have been handed on since, under the same tenure: that is the masters' until its TTL.
+        # It may have been handed on since, under the same tenure: the masters keep that until its TTL ends.
         counts[Taken.LEFT] = len(replayed.held)
         return counts
     for ending in replayed.endings.values():
         if now_ns < ending.until_ns:
             locks.release_again(ending, now_ns)
-    # No agent was told of a lease before it asked for it: who made that up gets nobody kept out.
+    # No agent was told of a lease before it asked for it: an invented entry keeps nobody out.
     true = (held for held in replayed.held.values() if held.now.t1_ns <= now_ns)
-    # In the order in which they are asked for.
+    # In the order in which they were asked for.
     for held in sorted(true, key=lambda held: held.now.deadline_ns):
         fate = fate_of(held, seen(held, started_of), now_ns)
         counts[fate] += 1
@@ -106,9 +107,9 @@ def take_over(
 
 
 def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -> None:
-    """One whose process is dead is to be proven too, for as long as its lock_delay keeps others out, or the
-    TTL that its app has given it. One that is over ends at once, as it would have with its agent: with a word
-    to its holder."""
+    """A lease whose process is dead has to be proven, too, while its lock_delay keeps others out, or for the
+    TTL that its app has given it. A lease that is over ends at once, as it would have with its agent, and its
+    holder is told."""
     goes_on = fate not in (Taken.LEFT, Taken.OVER)
     if not goes_on:
         grant = locks.proof_before(holder, held.nonce, held.now.t1_ns, held.now.proven)
@@ -120,13 +121,13 @@ def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -
     tenure.inherited = Inherited(before, held.now.clock_lows_ns, goes_on=goes_on)
     lease = _as_it_was(tenure, holder, held)
     lease.inherited = tenure.inherited
-    # Who is dead was told or not: its lock_delay is kept.
+    # The process is dead, whether it was told or not: its lock_delay is kept.
     lease.told = held.now.told or fate is Taken.FREED
     lease.outlived = held.now.outlived
     if not goes_on and is_plain(held.token):
-        # It may be another's under that nonce by now: what could not be proven is not released (rule 13).
+        # Another may have it under that nonce by now: what could not be proven is not released (rule 13).
         lease.let_go_ns = None
-    # While its process lives nothing else than its app lets it go. Else that is a lock_delay, which runs.
+    # While its process lives, only its app gives it back. Otherwise this is a lock_delay, which runs.
     lease.ends_early = lease.let_go_ns is not None and fate is Taken.GOES_ON
     if not locks.adopt(lease, now_ns):
         if not locks.knows(held.resource, held.token):
@@ -135,12 +136,12 @@ def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -
     elif fate is Taken.FREED and lease.let_go_ns is None:
         locks.holder_gone(lease, now_ns)
     elif held.now.lost and not goes_on:
-        # The connection that was to bring the news may have ended before it did.
+        # The connection that should have brought the news may have ended before it did.
         holder.lost(lease, lease.loss)
 
 
 def _tenure_as_it_was(tenure: Tenure, held: Held) -> Tenure:
-    """It has no fences: how far the agent before came with its block is not known for certain."""
+    """It has no fences: how much of its block the previous agent used is not known for certain."""
     now = held.now
     tenure.began_ns, tenure.proofs = held.began_ns, now.proofs
     tenure.deadline_ns, tenure.until_ns = now.deadline_ns, now.until_ns
@@ -158,5 +159,5 @@ def _as_it_was(tenure: Tenure, holder: Holder, held: Held) -> Lease:
     lease.let_go_ns = now.let_go_ns
     if now.lost:
         lease.standing = Standing.LOST
-        lease.loss = "it could not be renewed, by the agent before this one"
+        lease.loss = "the previous agent could not renew it"
     return lease

@@ -1,4 +1,4 @@
-"""Things to be done at a time: a heap that forgets what was cancelled."""
+"""Things to do at a certain time: a heap that forgets what was cancelled."""
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
@@ -8,9 +8,9 @@ Due = Callable[..., None]
 
 
 class Timer:
-    """One thing to do; `due` gets the time at which it really runs, and is None once that is past or
-    cancelled. of: what it gets before that, if anything: of many thousands, each needs no function of its
-    own."""
+    """One thing to do. `due` gets the time at which it really runs, and is None once it has run or was
+    cancelled. of: an argument before the time, if there is one, so that many thousands of timers don't each
+    need a function."""
 
     __slots__ = ("due", "of")
 
@@ -20,7 +20,7 @@ class Timer:
 
 
 class Timers:
-    """`sooner` is called with the new earliest instant whenever it moves closer, so that a driver can set its
+    """`sooner` is called with the new earliest time whenever it becomes earlier, so that a driver can set its
     alarm."""
 
     def __init__(self) -> None:
@@ -42,16 +42,16 @@ class Timers:
             return
         timer.due = None
         self._cancelled += 1
-        # Most timers are cancelled long before they are due: without this the heap would hold a minute's
-        # worth of the dead.
+        # Most timers are cancelled long before they are due: without this, the heap would hold a minute's
+        # worth of dead ones.
         if self._cancelled > 256 and self._cancelled * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].due is not None]
             heapify(self._heap)
             self._cancelled = 0
 
     def run(self, now_ns: int, most: int | None = None) -> int | None:
-        """Do all that is due, or so many of it at most; returns when the next is, or None. Not after `now_ns`
-        means that more is due already."""
+        """Do everything that is due, or this much of it at most. Returns when the next one is due, or None. A
+        time not after `now_ns` means that more is due already."""
         left = most
         while self._heap:
             when_ns, _, timer = self._heap[0]

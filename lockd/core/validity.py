@@ -1,5 +1,5 @@
-"""How long a lease may be relied upon (rule 1), and how long to stay away after an unknown past (rules 8 to
-11)."""
+"""How long a lease may be relied upon (rule 1), and how long to stay away when the past is not known (rules 8
+to 11)."""
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000 * NS_PER_MS
@@ -11,7 +11,7 @@ DRIFT_FLOOR_NS = 2 * NS_PER_MS
 
 
 def drift_ns(ttl_ms: int) -> int:
-    """What two clocks may differ by over `ttl_ms` without anybody being wrong: 1 % and 2 ms."""
+    """By how much two clocks may differ over `ttl_ms` while both are sound: 1 % and 2 ms."""
     return ttl_ms * NS_PER_MS * DRIFT_NUM // DRIFT_DEN + DRIFT_FLOOR_NS
 
 
@@ -22,7 +22,7 @@ def deadline_ns(t1_ns: int, ttl_ms: int) -> int:
 
 
 def left_ms(deadline_ns: int, now_ns: int) -> int:
-    """What is said of a deadline, in whole milliseconds: 0 once it has come."""
+    """A deadline in whole milliseconds from now, as apps are told it: 0 once it has passed."""
     left = (deadline_ns - now_ns) // NS_PER_MS
     return left if left > 0 else 0
 
@@ -34,8 +34,8 @@ def longest_ttl_ms(span_ns: int) -> int:
 
 
 def settle_ns(max_ttl_ms: int) -> int:
-    """After this long, every lease that could have been granted before is over: max_ttl x 1.01 + 1 s. It
-    stands a second time in lockd/guard/delay.py, which runs without lockd; a test holds the two together."""
+    """After this long, every lease that could have been granted before is over: max_ttl x 1.01 + 1 s. The
+    formula is repeated in lockd/guard/delay.py, which runs without lockd; a test holds the two together."""
     return max_ttl_ms * NS_PER_MS * (DRIFT_DEN + DRIFT_NUM) // DRIFT_DEN + 1000 * NS_PER_MS
 
 

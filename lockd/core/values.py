@@ -1,4 +1,4 @@
-"""What core is given and what it gives: plain values, and what they are asked for."""
+"""Plain values that go into core and come out of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from lockd.core.errors import ErrorWord
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why something was not done: the word that the error of an app begins with, and the rest of it."""
+    """Why something was not done: the word that the app's error begins with, and the rest of the text."""
 
     code: ErrorWord
     text: str
@@ -22,7 +22,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """What an extension came to. `fence` and `bound` are None when another agent granted the lease."""
+    """The result of an extension. `fence` and `bound` are None when another agent granted the lease."""
 
     token: bytes
     fence: int | None
@@ -31,7 +31,7 @@ class Extended:
 
 
 class Reply(Protocol):
-    """Where the answer to an UNLOCK or EXTEND goes."""
+    """Receives the answer to an UNLOCK or EXTEND."""
 
     def done(self, lease: Extended | None) -> None: ...
 
@@ -39,9 +39,9 @@ class Reply(Protocol):
 
 
 class Terms(Protocol):
-    """What the masters are told of a lease, besides its name and for how long it is: for how long it may be
-    held, whose it is, and the token that its app chose for it; b'': none, it gets the nonce of the try for
-    one."""
+    """What the masters are told of a lease in addition to its name and its TTL: for how long it may be held,
+    whose it is, and the token that its app chose; b'': the app chose none, and the nonce of the try becomes
+    its token."""
 
     max_hold_ms: int
     detached: bool
@@ -56,7 +56,7 @@ class Bound(StrEnum):
     CONNECTION = "connection"
     TTL = "ttl"
 
-    # That of enums is Python, and each reply asks for one.
+    # Hashing an enum's member is Python code, and each reply needs it.
     __hash__ = str.__hash__
 
 
@@ -69,9 +69,9 @@ def quorum_of(masters: int) -> int:
 class RedlockParameters:
     """The numbers core works with. All in ms.
 
-    backoff: between tries. turn_tried: the same of who waits for another host, and is told when that is done.
-    turn: for so long a host hands on once another waits. recall: for so long who doesn't wait is not refused
-    what another host has, until that says whether it is in use.
+    backoff: between tries. turn_tried: the same while waiting for another host, which tells when it is done.
+    turn: for how long a host hands on once another waits. recall: for how long a request without WAIT is not
+    refused what another host has, until that host says whether it is in use.
     """
 
     masters: int

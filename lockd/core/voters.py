@@ -1,5 +1,5 @@
-"""Who has a vote now: what each master is, and whom it votes together with (rules 8, 14), and whether its
-clock may be trusted (rule 11)."""
+"""Which masters have a vote now. It depends on what each master is, on which masters vote together (rules 8,
+14), and on whether their clocks may be trusted (rule 11)."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,11 @@ _AT_ODDS = "its list of members differs from that of the others"
 
 
 class Voters:
-    """The masters by what they may do now, as bits: `up` are asked for votes, the votes of `trusted` count,
-    `barred` have none because of their clocks alone. `distrust` says why a clock isn't trusted.
-    `agreeing`: those of `trusted`, and who is away and voted together with them: a vote that it gave before
-    still counts with theirs.
-    own_clock: what is wrong with this host's, so that no vote may rest on it (rule 11e)."""
+    """The masters by what they may do now, as bits. `up` are asked for votes. The votes of `trusted` count.
+    `barred` have none because of their clocks alone. `distrust` says why a clock isn't trusted. `agreeing`:
+    those of `trusted`, and masters that are away and voted together with them: a vote that they gave before
+    still counts. own_clock: what is wrong with this host's clock, so that no vote may rest on it (rule
+    11e)."""
 
     def __init__(self, clocks: Clocks) -> None:
         self.up = 0
@@ -36,8 +36,8 @@ class Voters:
     def weigh(
         self, states: Sequence[State | None], identities: Sequence[Identity | None], now_ns: int
     ) -> int:
-        """Weigh anew. states: what each master is; None: there is no connection on which it may be asked.
-        identities: what each shows. Returns those whose votes begin or cease to count, as bits."""
+        """Weigh again. states: what each master is; None: there is no connection on which it may be asked.
+        identities: what each shows. Returns the masters whose votes begin or cease to count, as bits."""
         before = self.trusted
         counted = [
             identity if state in (State.UP, State.STALLED) else None
@@ -51,12 +51,13 @@ class Voters:
             bit = 1 << master
             why = self.distrust[master] = self._clocks.distrust(master, now_ns) or self.own_clock
             if state in (State.UP, State.STALLED) and not together & bit:
-                # What it was asked before counts no more, either: every two of a quorum have to agree.
+                # Votes that it was asked for before don't count either: every two masters of a quorum have to
+                # agree.
                 self.distrust[master] = _AT_ODDS
                 continue
             if state is State.UP:
                 self.up |= bit
-            # One that is stalled isn't asked any more, but what it was asked before still counts.
+            # A stalled master isn't asked any more, but votes that it was asked for before still count.
             if why is None and state in (State.UP, State.STALLED):
                 self.trusted |= bit
             elif why is not None and why != NOT_WATCHED:
@@ -65,8 +66,7 @@ class Voters:
         return before ^ self.trusted
 
     def _voting_together(self, counted: list[Identity | None]) -> int:
-        """All subsets are gone through for it, and it is weighed several times a second: what they show
-        changes seldom."""
+        """This goes through all subsets, several times a second: what masters show rarely changes."""
         if counted != self._counted:
             self._counted, self._together = counted, voting_together(counted)
         return self._together
@@ -74,8 +74,8 @@ class Voters:
     def _away_and_agreeing(
         self, states: Sequence[State | None], identities: Sequence[Identity | None], together: int
     ) -> int:
-        """By what each showed last: another machine that was admitted in its place meanwhile is known by the
-        lists of the others (rule 8)."""
+        """Judged by what each showed last. If another machine was admitted in place of one meanwhile, the
+        lists of the others say so (rule 8)."""
         voters = [identity for i, identity in enumerate(identities) if identity and together >> i & 1]
         found = 0
         for i, (state, identity) in enumerate(zip(states, identities, strict=True)):

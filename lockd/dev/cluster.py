@@ -1,7 +1,7 @@
 """`lockd dev`: a whole cluster on one machine, in one folder, up in a second and gone without a trace.
 
-Plain Redis masters and one agent run as children, on 127.0.0.1 only: the agent is stopped first, and all of
-them die with this process, however it ends. Nothing guards a restart here as it is guarded in production.
+Plain Redis masters and one agent run as children, on 127.0.0.1 only. The agent is stopped first, and all of
+them die with this process, however it ends. There is no restart guard here, as there is in production.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def run(folder: Path, masters: int | None = None, metrics: str | None = None) ->
     view = standard_view()
     try:
         if masters not in (None, 1, 3, 5, 7, 9):
-            raise DevError(f"--masters {masters}: it has to be 1, 3, 5, 7 or 9", EXIT_USAGE)
+            raise DevError(f"--masters {masters}: must be 1, 3, 5, 7 or 9", EXIT_USAGE)
         wanted_metrics = None if metrics is None else metrics_value(metrics)
         with DevFolder(folder).claimed() as home, StopSignals() as signals:
             binary = home.server()
@@ -64,7 +64,7 @@ def run(folder: Path, masters: int | None = None, metrics: str | None = None) ->
 class StopSignals:
     """SIGINT, SIGTERM and SIGHUP as a count: the first asks to stop, the second to stop at once.
 
-    One that was ignored when we were started (nohup, a script's `&`) stays so.
+    A signal that was ignored when this process started (nohup, a script's `&`) stays ignored.
     """
 
     NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -230,7 +230,8 @@ class DevCluster:
         return None
 
     def _wait_for_all_votes(self) -> None:
-        """A quorum is enough to lock; the other masters are given a moment to make a full picture."""
+        """A quorum is enough to lock; the other masters get a moment, so that the first picture is
+        complete."""
         deadline_s = time.monotonic() + _ALL_VOTE_WITHIN_S
         while not self._stopping and time.monotonic() < deadline_s:
             if self._voting() == len(self._masters):
@@ -295,7 +296,7 @@ class DevCluster:
             if not master.running and master.name not in self._dead:
                 self._dead.add(master.name)
                 again = f"{shlex.quote(str(master.binary))} {self._home.shell_path(master.config_path)}"
-                self._view.say(f"{master.name}: {_ending(master)}. To have it back: {again}")
+                self._view.say(f"{master.name}: {_ending(master)}. To start it again: {again}")
 
     # --- stop: the agent first, while its masters can still take back what it holds
 
@@ -363,8 +364,8 @@ def _ending(child: Child) -> str:
 
 def _waiting_line(remaining_ms: int) -> str:
     return (
-        "forming the cluster anew: its masters have lost their data, so every lease that they may have"
-        f" granted has to run out first, {remaining_ms / 1000:.0f} s more"
+        "forming the cluster again: its masters have lost their data, so every lease that they may have "
+        f"granted must end first, {remaining_ms / 1000:.0f} s more"
     )
 
 

@@ -1,7 +1,7 @@
-"""The folder of one `lockd dev`: whose it is, and the configuration in it, which remembers the ports.
+"""The folder of one `lockd dev`: which process has it, and the configuration in it, which keeps the ports.
 
-lockd.yml is written once. From then on it belongs to whoever edits it: only a port that somebody else has
-taken meanwhile is replaced, as text, so that comments and everything else stay as they were.
+lockd.yml is written once. From then on the user may edit it: only a port that another program has taken
+meanwhile is replaced, as text, so that comments and everything else stay as they were.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _DYING_WITHIN_S = 2.0
 _MARK = "lockd dev"
 
 _NEW_CONFIG = """\
-# Made by `lockd dev`, and yours to edit: the next `lockd dev` on this folder reads it again, and changes
-# nothing in it but a port that somebody else has taken meanwhile. The number of masters has to stay.
+# Written by `lockd dev`; edit it as you like. The next `lockd dev` on this folder reads it, and changes
+# only ports that another program has taken meanwhile. The number of masters must stay the same.
 cluster: dev
 masters:
 {masters}
@@ -52,7 +52,7 @@ class DevError(Exception):
 
 
 class DevFolder:
-    """What is where in the folder, and the lock that makes it one `lockd dev`'s alone."""
+    """The paths in the folder, and the lock that gives it to one `lockd dev` alone."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(os.path.abspath(path))
@@ -72,15 +72,15 @@ class DevFolder:
         self._formed_path.touch()
 
     def server(self) -> Path:
-        """The server that wrote its data, or a newer one of its kind: no other is sure to read them. A new
-        folder gets this machine's. Raises ServerNotFound or DevError."""
+        """The server that wrote its data, or a newer one of its kind: others may not be able to read them. A
+        new folder gets this machine's. Raises ServerNotFound or DevError."""
         wrote = self._server_path.read_text().strip() if self._server_path.exists() else ""
         binary = _that_reads(wrote, find_servers()) if wrote else default_server()
         if binary is None:
             here = " and ".join(find_servers()) or "no such server"
             raise DevError(
-                f"the data in {self.path} are of {wrote}, and this machine has only {here}. Install"
-                " that again, or choose another --dir"
+                f"the data in {self.path} was written by {wrote}, and this machine has only {here}. Install "
+                f"{wrote} again, or choose another --dir"
             )
         self._server_path.write_text(f"{flavour(binary)}\n")
         return binary
@@ -107,20 +107,22 @@ class DevFolder:
         size = len(os.fsencode(self.socket_path))
         if size > SOCKET_PATH_BYTES:
             raise DevError(
-                f"the socket's path {self.socket_path} is {size} bytes long, and Unix takes"
-                f" {SOCKET_PATH_BYTES} at most. Choose a shorter folder, as --dir /tmp/lockd-dev"
+                f"the socket's path {self.socket_path} is {size} bytes long, and the maximum is "
+                f"{SOCKET_PATH_BYTES}. Choose a shorter folder, such as --dir /tmp/lockd-dev"
             )
 
     def _make(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         seen = self.path.stat()
-        # What stands in it is opened and written to as this user: a link there would lead anywhere.
+        # Files in it are opened and written to as this user: a link there could lead anywhere.
         if seen.st_uid != os.geteuid() or seen.st_mode & stat.S_IWOTH:
-            raise DevError(f"{self.path} is not yours alone (uid {seen.st_uid}). Choose another --dir")
+            raise DevError(
+                f"{self.path} can be used by other users (uid {seen.st_uid}). Choose another --dir"
+            )
         if not self._lock_path.exists() and any(self.path.iterdir()):
             raise DevError(
-                f"{self.path} isn't empty and isn't a folder of `lockd dev`, so it is left as it is."
-                " Choose another --dir"
+                f"{self.path} is neither empty nor a folder of `lockd dev`, so it is not touched. Choose "
+                "another --dir"
             )
 
     def _lock(self, lock: IO[str]) -> None:
@@ -130,7 +132,7 @@ class DevFolder:
             raise self._busy(_content(lock)) from None
         content = _content(lock)
         if content and not content.startswith(_MARK):
-            raise DevError(f"{self._lock_path} isn't from `lockd dev`, so {self.path} is left as it is")
+            raise DevError(f"{self._lock_path} is not from `lockd dev`, so {self.path} is not touched")
         lock.truncate(0)
         lock.write(f"{_MARK}\npid {os.getpid()}\n")
         lock.flush()
@@ -138,8 +140,8 @@ class DevFolder:
     def _busy(self, content: str) -> DevError:
         owner = content.partition("\n")[2].strip() or "just starting"
         return DevError(
-            f"another `lockd dev` ({owner}) is running on {self.path}, and is left alone. Apps reach it at"
-            f" {self.socket_path}. For a second one choose another --dir",
+            f"another `lockd dev` ({owner}) is already running on {self.path}. Apps reach it at "
+            f"{self.socket_path}. To run a second one, choose another --dir",
             EXIT_BUSY,
         )
 
@@ -150,12 +152,13 @@ def metrics_value(text: str) -> str:
         return "null"
     host, _, port = text.rpartition(":")
     if host not in (LOOPBACK, "localhost") or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65_535:
-        raise DevError(f"--metrics {text}: it has to be {LOOPBACK}:PORT (nowhere else), or off", EXIT_USAGE)
+        raise DevError(f"--metrics {text}: must be {LOOPBACK}:PORT, or off", EXIT_USAGE)
     return _quoted_address(int(port) or free_ports(1)[0])
 
 
 def settle(home: DevFolder, masters: int | None, metrics: str | None, say: Callable[[str], None]) -> Config:
-    """The configuration to run with, on ports that are free; `say` is told of each that had to move.
+    """The configuration to run with, on ports that are free; `say` is called for each port that had to
+    change.
 
     `masters`: how many, refused when the folder has another number; None: what it has, 5 in a new one.
     `metrics`: a `metrics_value`, or None for what the folder has. Raises DevError.
@@ -166,8 +169,8 @@ def settle(home: DevFolder, masters: int | None, metrics: str | None, say: Calla
     _check_stays_here(home, config)
     if masters is not None and len(config.masters) != masters:
         raise DevError(
-            f"{home.path} has {len(config.masters)} masters, and --masters asks for {masters}. Leave"
-            " --masters out, choose another --dir, or remove the folder to start anew"
+            f"{home.path} has {len(config.masters)} masters, and --masters asks for {masters}. Leave "
+            "--masters out, choose another --dir, or remove the folder to start again"
         )
     text = home.config_path.read_text()
     settled = _with_free_metrics_port(_with_free_ports(home, config, text, say), metrics, say)
@@ -203,8 +206,8 @@ def _check_stays_here(home: DevFolder, config: Config) -> None:
         raise DevError(f"{path}: metrics is {config.metrics}, not {LOOPBACK}:PORT or null")
     if config.socket.path != home.socket_path:
         raise DevError(
-            f"{path}: the socket is {config.socket.path}, not {home.socket_path}. Was the folder moved? Then"
-            " write its new path there"
+            f"{path}: the socket is {config.socket.path}, not {home.socket_path}. If the folder was moved, "
+            "write its new path there"
         )
 
 
@@ -222,14 +225,15 @@ def _with_free_ports(home: DevFolder, config: Config, text: str, say: Callable[[
 
 
 def _is_free_for(home: DevFolder, name: str, port: int) -> bool:
-    """Whether a master can have its port. One that runs on our data already must not get a second server."""
+    """Whether a master can have its port. If one runs on our data already, it must not get a second
+    server."""
     deadline_s = time.monotonic() + _DYING_WITHIN_S
     while not port_is_free(port):
         owner = _redis_on(port)
         if owner.get("config_file") != str(home.path / name / "redis.conf"):
             return False
         if time.monotonic() > deadline_s:  # until then it may be dying with a `lockd dev` that was killed
-            raise DevError(f"{name} is running already, started by hand: kill {owner.get('process_id')}")
+            raise DevError(f"{name} is already running, started by hand: kill {owner.get('process_id')}")
         time.sleep(0.05)
     return True
 
@@ -258,7 +262,7 @@ def _quoted_address(port: int) -> str:
 
 
 def _redis_on(port: int) -> dict[str, str]:
-    """INFO server of whoever listens on that port; empty when that is no Redis, or says nothing."""
+    """INFO server of the Redis that listens on that port; empty when it is no Redis, or says nothing."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=0.5) as link:
             link.sendall(b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n")
@@ -270,7 +274,7 @@ def _redis_on(port: int) -> dict[str, str]:
 
 
 def _that_reads(wrote: str, servers: Mapping[str, Path]) -> Path | None:
-    """Of these servers by flavour the one that wrote it, else a newer one of its kind."""
+    """Of these servers by flavour, the one that wrote it, else a newer one of its kind."""
     if wrote in servers:
         return servers[wrote]
     of_its_kind = {kind: binary for kind, binary in servers.items() if _kind(kind) == _kind(wrote)}

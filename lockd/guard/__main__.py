@@ -1,8 +1,8 @@
 """The restart guard of a master: after a restart that may have lost data, Redis stays out (quarantine) until
 every lease that it may have voted for is over.
 
-One file, standard library only, made of the rooms of lockd/guard: it is copied to the masters' hosts and
-run there by the distribution's Python (3.9 or newer), apart from lockd. `guard.py --help` says how; this says
+One file, standard library only, made from the modules of lockd/guard. It is copied to the masters' hosts and
+run there by the distribution's Python (3.9 or newer), without lockd. `guard.py --help` says how; this says
 why.
 
 The rules (design: safety rules 9, 10 and 11b)
@@ -10,8 +10,8 @@ The rules (design: safety rules 9, 10 and 11b)
     10  Restarts are dirty unless proven clean, and no time that passed while down is credited.
     11b A forward step of the wall clock, by which Redis expires leases, makes the master dirty.
 
-Only proofs let Redis start at once. Nothing ever has to be written to make a master dirty: that is what it is
-when a file is missing. So a full disk, a lost file, a crash between any two steps and a power cut all end in
+Only proofs let Redis start at once. Nothing ever has to be written to make a master dirty: it is dirty when a
+file is missing. So a full disk, a lost file, a crash between any two steps and a power cut all end in
 a quarantine. There are three proofs, each in a file of the state folder, each good for one use:
     permit.json  "Redis was let start, in this boot": written as the last step of `enter`.
     rest.json    "Redis rests until it is stopped, and all that it was told is in its file": by `stop`.
@@ -19,12 +19,12 @@ a quarantine. There are three proofs, each in a file of the state folder, each g
 
     enter   takes them away and makes that durable BEFORE it looks at anything, so that whatever happens next,
             to it or to Redis or to the host, finds no proof. Then: is the marker sound? Permit, and start.
-            Else wait, in full, on CLOCK_BOOTTIME (it counts suspend), then permit, and start. Whoever ends it
-            early (SIGTERM, kill -9, power) ends it without a permit, and the next one waits from the start.
+            Else wait, in full, on CLOCK_BOOTTIME (it counts suspend), then permit, and start. If the wait is
+            ended early (SIGTERM, kill -9, power), there is no permit, and the next one begins anew.
     stop    before Redis is told to stop: in one transaction it asks for the settings that a clean stop rests
-            on (an exit with 0 says nothing of a Redis that was told `appendonly no` before) and has every
-            client wait for a minute. So nothing can be changed or voted between that and the end, by anybody;
-            an end that comes later proves nothing, nor one that nobody asked systemd for (SHUTDOWN).
+            on (an exit with 0 says nothing about a Redis that was told `appendonly no` before) and makes
+            every client wait for a minute. So nothing can be changed or voted between that and the end. An
+            end that comes later proves nothing, nor does one without systemd (SHUTDOWN).
     leave   takes the permit away, makes that durable, and only when there was one, of this boot and of the
             latest enter, and systemd says success AND exited AND 0 (a master that dies of SIGTERM in its
             first millisecond is a 'success'), and it rests since a `stop` of that very start, syncs the data,
@@ -49,32 +49,34 @@ Data that was restored, copied or shortened is not only dirty: its fence counter
 are missing. So the guard keeps outside of it what the data was when last seen (mark.json): on which machine,
 in which folders, and of the AOF's last file the inode, how much of it was on disk for certain, and what stood
 there. `enter` notes that (also that there is none: Redis begins it), the watch every few seconds, `leave` at
-every stop. It syncs the file before it counts what is in it: an end that a power cut tears off was never
-noted. A start that is not proven clean compares: where the data is another's, older or shorter, it is moved
-aside (never deleted), and the master comes up blank, without a vote until it is admitted. Only what shows
-that counts: where data or mark can't be read, Redis stays out, and systemd tries again. The watch compares
-too: what was put under a running Redis is never noted, and no stop of it is clean.
+every stop. It syncs the file before it counts what is in it, so an end that a power cut tears off was never
+noted. A start that is not proven clean compares. If the data is another's, older or shorter, it is moved
+aside (never deleted), and the master comes up blank, without a vote until it is admitted. That has to be
+certain: if data or mark can't be read, Redis stays out, and systemd tries again. The watch compares, too:
+data that was put under a running Redis is never noted, and no stop of that Redis is clean.
 
-A rewrite puts another file in the place of the one that was noted. After a note of `leave` there is none: it
-must be the very file. Else it may be any number of rewrites since (a watch that was dead notes nothing; the
-alert LockMasterDataUnmarked says so), and what is lost is: files that were restored, after a power cut or a
-kill of the guard itself, *into* the same folder, with a higher number in their manifest and times that are
-not from before the note. Redis 6.2's AOF in one file has no number: any other file may be a rewrite then.
+A rewrite replaces the file that was noted. After a note of `leave` there are no rewrites: it must be that
+very file. Otherwise there may have been any number of rewrites since (a watch that is dead notes nothing, and
+the alert LockdMasterDataUnmarked reports it). Then one case is not detected: files that were restored, after
+a power cut or a kill of the guard itself, *into* the same folder, with a higher number in their manifest and
+times that are not from before the note. Redis 6.2's AOF is one file and has no number, so any other file may
+be a rewrite of it.
 
-Data that is not there is no reason to forget it: its disk may not be mounted. The mark is kept beside
-(mark.previous.json), and when data comes back that fits that, it is accepted, as after any dirty stop. A
-master that was admitted in its place meanwhile has another admission number: what came back has no vote.
+If the data is not there, its mark is not forgotten: the disk may just not be mounted. The mark is kept as
+mark.previous.json, and when data comes back that fits it, that is accepted, as after any dirty stop. If a
+master was admitted in its place meanwhile, that one has another admission number, and the old one no vote.
 
-What it can't see: a whole machine restored from a snapshot, marks and data alike. Never restore a master.
+It can't detect that a whole machine was restored from a snapshot, marks and data alike. Never restore a
+master.
 
 `enter` and `leave` are systemd's: by hand, beside a running Redis, they would end its permit and its notes.
 Without INVOCATION_ID in their environment, which it sets, they do nothing, unless told --by-hand.
 
 It runs as root, and trusts nobody else. It writes only into folders where nobody else can have put anything:
 they and all above them are root's, and each file is made anew (O_EXCL), so no planted link or FIFO is ever
-written through. What it reads, Redis's own files above all, is opened without following links and without
-waiting, must be a plain file, and is read up to a bound. Whatever is strange is no proof: the start is a
-dirty one, or none. Metrics are the one thing that it goes on without.
+written through. Files that it reads, above all Redis's, are opened without following links and without
+waiting, must be plain files, and are read up to a limit. Anything strange is no proof: the start is a dirty
+one, or there is none. Only metrics may fail without stopping it.
 
 The unit of a master (the + runs the guard as root)
     [Unit]
@@ -123,10 +125,10 @@ The configuration, /etc/lockd/guard.conf (`guard.py check` reads it and says wha
     password_file = /etc/lockd-master/loader.password   # root's; empty: as Redis's default user
 
 Metrics (the watch writes the file every 15 s: an old `node_textfile_mtime_seconds` means that it is dead)
-    redis_lock_guard_quarantined, redis_lock_guard_quarantine_until_timestamp_seconds,
-    redis_lock_guard_quarantines_total{reason}, redis_lock_guard_delay_seconds,
-    redis_lock_guard_overrides_total, redis_lock_guard_clock_steps_total{direction},
-    redis_lock_guard_data_moved_aside_total, redis_lock_guard_data_marked_timestamp_seconds
+    lockd_guard_quarantined, lockd_guard_quarantine_until_timestamp_seconds,
+    lockd_guard_quarantines_total{reason}, lockd_guard_delay_seconds,
+    lockd_guard_overrides_total, lockd_guard_clock_steps_total{direction},
+    lockd_guard_data_moved_aside_total, lockd_guard_data_marked_timestamp_seconds
 """
 
 from __future__ import annotations

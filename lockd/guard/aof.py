@@ -25,10 +25,10 @@ MAX_AOF_FILES = 1_000
 def data_fingerprint(config: GuardConfig, sync: bool = False) -> dict[str, str]:
     """What the AOF is now, file by file. Raises OSError when there is none, or it can't be read.
 
-    Redis 7 keeps a folder (a manifest and what it names; nothing else lives there), earlier ones a file. The
-    time of the last inode change can't be set by anybody, so a file that was restored shows. The tail is
-    read as well: a disk that lies may keep a size and lose what was written last. With `sync`, each file is
-    synced before: a disk that can't is no place for a clean stop.
+    Redis 7 keeps a folder (a manifest and the files that it names, nothing else), earlier versions a file.
+    Nobody can set the time of the last inode change, so a file that was restored shows. The tail is read as
+    well: a disk that lies may keep a size and lose what was written last. With `sync`, each file is synced
+    first: a disk that can't do that is no place for a clean stop.
 
     All of it is Redis's, so it may be anything: see `plain_file`. Reading is bounded whatever the sizes.
     """
@@ -83,15 +83,15 @@ def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Which files differ, for an operator; nothing when none does."""
     names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     if "." in names:
-        return "the data folder is another one"
+        return "the data folder is a different one"
     some = ", ".join(map(one_word, names[:3])) + (" and others" if len(names) > 3 else "")
     return f"not as Redis left it: {some}" if names else ""
 
 
 @dataclass(frozen=True)
 class Aof:
-    """Which files Redis would load. rewrites: the number of the base; files: the base, when there is one, and
-    those that are written to, in their order; none at all where Redis would begin empty."""
+    """Which files Redis would load. rewrites: the number of the base. files: the base, if there is one, and
+    the files that are written to, in order; none at all if Redis would begin empty."""
 
     folders: str
     rewrites: int
@@ -109,7 +109,7 @@ class Aof:
 
 @contextmanager
 def opened_aof(config: GuardConfig) -> Iterator[tuple[Aof, int]]:
-    """What the AOF is, and the folder with its files. Raises OSError, also for what is none of Redis's."""
+    """What the AOF is, and the folder with its files. Raises OSError, also for files that are not Redis's."""
     if not _is_there(config.data_dir):
         yield Aof("", 0, ()), -1
         return

@@ -23,14 +23,15 @@ from .watch import StepWatch
 _EPILOG = """\
 exit status:
   0   done; `status`: in service
-  1   refused, or impossible: the message says what is safe and what to do next. `enter`: Redis must not start
+  1   refused or not possible: the message says what is safe and what to do next. `enter`: Redis must not
+  start
   2   usage
   3   `status`: quarantined
   4   `status`: stopped
   75  interrupted by a signal. `enter`: Redis must not start, and the next start waits in full
-  78  the configuration is missing or wrong
+  78  the configuration is missing or invalid
 
-The head of this file has the units, the configuration and the reasons.
+The beginning of this file explains the units, the configuration and the reasons.
 """
 
 
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     host = Host()
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            # Ignored by whoever started us by hand (nohup), it stays so.
+            # If it was ignored when we were started by hand (nohup), it stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _interrupt)
         guard = Guard(read_config(options.config, options.command == "check"), host)
@@ -65,9 +66,9 @@ def _refuse_by_hand(options: argparse.Namespace, guard: Guard) -> None:
         return
     unit = guard.config.unit
     raise GuardError(
-        f"`{options.command}` is run by systemd, as part of {unit}; by hand, while Redis runs, it would"
-        f" end what shows that its data is its own. Nothing was changed. Next: `systemctl start {unit}`, or"
-        " `stop`; --by-hand where a master has no unit, and Redis does not run"
+        f"systemd runs `{options.command}`, as part of {unit}. By hand, while Redis runs, it would remove "
+        f"the proof that the data is current. Nothing was changed. Next: `sudo systemctl start {unit}`, or "
+        "`stop`. If the master has no unit and Redis does not run: --by-hand"
     )
 
 
@@ -101,7 +102,7 @@ def _show_status(found: dict[str, Any], as_json: bool) -> int:
 
 def _a_reason(text: str) -> str:
     if not text.strip():
-        raise argparse.ArgumentTypeError("must not be empty: it is what the log will say")
+        raise argparse.ArgumentTypeError("must not be empty: it is written to the log")
     return text
 
 
@@ -110,7 +111,9 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--config", default=DEFAULT_CONFIG, metavar="FILE", help="default: %(default)s")
     parser = argparse.ArgumentParser(
         prog="guard.py",
-        description="The restart guard of a lock master: Redis stays out after a restart that may lose data.",
+        description=(
+            "The restart guard of a lock master: it keeps Redis out after a restart that may have lost data."
+        ),
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -119,20 +122,26 @@ def _parser() -> argparse.ArgumentParser:
     def command(name: str, text: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, parents=[common], help=text, description=text)
 
-    entering = command("enter", "ExecStartPre=: return when Redis may start; waits after an unclean stop")
-    command("stop", "ExecStop=: have Redis rest, and note whether what a clean stop rests on is in force")
-    leaving = command("leave", "ExecStopPost=: note how Redis ended, as systemd's environment says")
+    entering = command("enter", "ExecStartPre=: return when Redis may start. Waits after an unclean stop")
+    command(
+        "stop",
+        ("ExecStop=: pause all Redis clients, and record whether the settings for a clean stop are in force"),
+    )
+    leaving = command("leave", "ExecStopPost=: record how Redis ended, from systemd's environment")
     for one in (entering, leaving):
-        text = "though systemd does not run it (no INVOCATION_ID); only where Redis does not run"
+        text = "run it without systemd (no INVOCATION_ID). Only while Redis does not run"
         one.add_argument("--by-hand", action="store_true", help=text)
-    command("watch", "a service of its own: on a forward step of the wall clock, kill Redis into quarantine")
-    overriding = command("override", "as root: end the quarantine that runs now, or skip the next one (once)")
-    overriding.add_argument("--reason", required=True, type=_a_reason, help="for the log: why that is safe")
+    command(
+        "watch",
+        ("a separate service: when the wall clock steps forward, kill Redis, which starts a quarantine"),
+    )
+    overriding = command("override", "as root: end the current quarantine, or skip the next one (once)")
+    overriding.add_argument("--reason", required=True, type=_a_reason, help="for the log: why this is safe")
     showing = (
-        command("status", "is it in service, quarantined or stopped, and why"),
-        command("show", "what it goes by: the configuration, and after how long every lease is over"),
+        command("status", "show whether it is in service, quarantined or stopped, and why"),
+        command("show", "show the configuration in use, and how long a quarantine takes"),
     )
     for one in showing:
-        one.add_argument("--json", action="store_true", help="as one JSON object")
-    command("check", "only read the configuration")
+        one.add_argument("--json", action="store_true", help="print one JSON object")
+    command("check", "only check the configuration")
     return parser

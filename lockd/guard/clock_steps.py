@@ -37,7 +37,7 @@ def revoke(guard: Guard, step_ns: int, stop_redis: Callable[[], None]) -> int | 
         with guard.lock(STATE_LOCK, 0.1):
             return _revoke(guard, step_ns, stop_redis)
     except Busy:
-        # Somebody's slow disk must not keep Redis alive. Enter and leave compare the clocks themselves.
+        # A slow disk must not keep Redis alive. Enter and leave compare the clocks themselves.
         stop_redis()
     with guard.lock(STATE_LOCK):
         return _revoke(guard, step_ns, lambda: None)
@@ -48,7 +48,7 @@ def _revoke(guard: Guard, step_ns: int, stop_redis: Callable[[], None]) -> int |
     try:
         permit = guard.folder.get_if_readable(PERMIT, Permit)
         guard.folder.unlink(PERMIT)
-        # A marker of an earlier boot is weighed by `enter`: a clock that is set at boot is no step of it.
+        # A marker of an earlier boot is weighed by `enter`: setting the clock at boot is not a step of it.
         if _marker_is_of_this_boot(guard):
             guard.folder.unlink(MARKER)
     except OSError as error:
@@ -82,7 +82,7 @@ def _count_step(guard: Guard, forward: bool, revoked: str) -> None:
         return  # left as it is, for the next enter to see
     state.steps_forward += forward
     state.steps_backward += not forward
-    # A quarantine that runs now outlasts the step, and a boot's own setting of the clock took nothing.
+    # A quarantine that runs now outlasts the step, and a clock set at boot took nothing away.
     if revoked and state.phase in ("in_service", "stopped") and state.boot_id == guard.host.boot_id():
         state.revoked = revoked
     guard.folder.put(STATE, state)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .delay import NS_PER_MS
 from .host import Host
 
-# Faster than this is no drift of an honest clock; many small steps are found as surely as a large one.
+# More than this is not drift of a sound clock; many small steps are found as surely as a large one.
 DRIFT_PER_MILLE = 1
 
 
@@ -32,7 +32,7 @@ def read_offset(host: Host) -> Offset:
 
 
 def read_slewing(host: Host) -> Offset:
-    """How far clocks are ahead of the one that nobody slews, by slewing alone."""
+    """How far the clocks are ahead of the one that is never slewed, because of slewing alone."""
     return _offset(host.monotonic_ns, host.raw_ns)
 
 
@@ -53,14 +53,15 @@ def _offset(of_ns: Callable[[], int], from_ns: Callable[[], int]) -> Offset:
 
 def allowed_rise_ns(clock_step_ms: int, elapsed_ns: int, longest_ns: int) -> int:
     """How much REALTIME - BOOTTIME may have risen in `elapsed_ns` without a step that could end a lease
-    early. No lease is older than `longest_ns`, so drift adds up for no longer."""
+    early. No lease is older than `longest_ns`, so drift does not add up for longer."""
     watched_ns = min(max(elapsed_ns, 0), longest_ns)
     return clock_step_ms * NS_PER_MS + watched_ns * DRIFT_PER_MILLE // 1000
 
 
 class WallClock:
-    """Has the wall clock been stepped? The lowest offset that it can have had, rising with drift, is a floor:
-    whatever is certainly above that by more than the tolerance is a step forward (as lockd's agents do)."""
+    """Has the wall clock been stepped? The lowest offset that it can have had, rising with drift, is a floor.
+    An offset that is certainly above the floor, by more than the tolerance, is a step forward (as in lockd's
+    agents)."""
 
     def __init__(self, first: Offset, clock_step_ms: int, longest_ns: int) -> None:
         self._tolerance_ns = clock_step_ms * NS_PER_MS
@@ -86,8 +87,8 @@ _TFD_TIMER_ABSTIME, _TFD_TIMER_CANCEL_ON_SET = 1, 2
 
 
 class ClockAlarm:
-    """Wakes up when somebody sets the wall clock: a timer of the kernel that this cancels. Where there is no
-    such thing it only sleeps; whoever waits looks at the clock either way."""
+    """Wakes up when the wall clock is set: this cancels a timer of the kernel. Without such a timer it only
+    sleeps; the caller looks at the clock either way."""
 
     def __init__(self) -> None:
         self._file = -1

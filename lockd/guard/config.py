@@ -38,7 +38,7 @@ class GuardConfig:
         return max(quarantine_ns(longest_ttl_ms), self.delay_ms * NS_PER_MS)
 
     def as_dict(self) -> dict[str, Any]:
-        """What it goes by. leases_over_ms: after so long every lease of its max TTL is over."""
+        """The guard's settings. leases_over_ms: after this long, every lease of its max TTL is over."""
         keys = {key: str(value) if isinstance(value, Path) else value for key, value in vars(self).items()}
         return {**keys, "leases_over_ms": -(-quarantine_ns(self.max_ttl_ms) // NS_PER_MS)}
 
@@ -60,7 +60,7 @@ def _absolute(text: str) -> Path:
 
 def _prom_file(text: str) -> Path | None:
     if text and not text.endswith(".prom"):
-        raise ValueError("must end in .prom, or node_exporter does not read it")
+        raise ValueError("must end in .prom, so that node_exporter reads it")
     return _absolute(text) if text else None
 
 
@@ -70,7 +70,7 @@ def _absolute_or_none(text: str) -> Path | None:
 
 def _user_name(text: str) -> str:
     if not re.fullmatch(r"[!-~]+", text):
-        raise ValueError("must be the name of a user of Redis, without blanks")
+        raise ValueError("must be the name of a Redis user, without spaces")
     return text
 
 
@@ -95,7 +95,7 @@ _KEYS: dict[str, Callable[[str], Any]] = {
     "state_dir": _absolute,
     "textfile": _prom_file,
     "delay_ms": _whole(0, 7 * 86_400_000),
-    # More would be let pass than the shortest lease gives away for drift.
+    # A larger value would let pass more than the shortest lease gives away for drift.
     "clock_step_ms": _whole(1, 2),
     "socket": _absolute,
     "user": _user_name,
@@ -106,8 +106,8 @@ _REQUIRED = ("max_ttl_ms", "data_dir", "unit")
 
 
 def read_config(path: str, only_check: bool = False) -> GuardConfig:
-    """The configuration in that file. Raises ConfigError with all its mistakes, and unless it is only checked
-    also when others than this user and root may write to it."""
+    """The configuration in that file. Raises ConfigError with all its mistakes. Unless it is only checked, it
+    also raises when others than this user and root may write to it."""
     parser = configparser.ConfigParser(interpolation=None, inline_comment_prefixes=("#", ";"))
     read = read_plain if only_check else read_own
     try:
@@ -138,6 +138,6 @@ def read_config(path: str, only_check: bool = False) -> GuardConfig:
 
 def _config_error(path: str, mistakes: list[str]) -> ConfigError:
     return ConfigError(
-        f"{path}: {'; '.join(mistakes)}. Nothing was changed and Redis is not started. Mend the file"
-        f" (`guard.py check --config {path}` reads it) and start the unit again"
+        f"{path}: {'; '.join(mistakes)}. Nothing was changed and Redis is not started. Correct the file, "
+        f"check it with `guard.py check --config {path}`, and start the unit again"
     )

@@ -17,7 +17,7 @@ from .reasons import Dirt
 from .records import GuardState, Mark
 from .state_folder import MARK, PREVIOUS_MARK, STATE, STATE_LOCK
 
-# What says for certain that these are no files of Redis's making. Anything else may pass.
+# These show for certain that Redis did not write the files. Anything else may pass.
 _NOT_REDIS = (errno.ENOENT, errno.EINVAL, errno.ELOOP, errno.ENOTDIR, errno.EFBIG, errno.ENXIO)
 
 
@@ -29,38 +29,38 @@ def without_foreign_data(guard: Guard, state: GuardState, dirt: Dirt) -> Dirt:
     suffix = str(guard.host.wall_ns())
     state.moved_aside += 1
     state.aside = f"{guard.config.data_dir}/*.aside-{suffix} ({why})"
-    # First: who dies after it has moved a part finds the rest as foreign as before.
+    # First: if this process dies after it has moved a part, the rest is still foreign at the next start.
     guard.folder.put(STATE, state)
     try:
         aside = move_aside(guard.config, suffix)
     except OSError as error:
         raise refusal(
-            f"its data is not what it was ({why}), and can't be moved aside ({said(error)})",
-            f"move it out of {guard.config.data_dir} yourself, and never back",
+            f"its data has changed ({why}), and can't be moved aside ({said(error)})",
+            f"move it out of {guard.config.data_dir} yourself, and never move it back",
         ) from None
     guard.host.log("error", "data_moved_aside", why=why, to=aside)
-    return Dirt(dirt.reason, f"{dirt.detail}; its data was moved aside, admit it as a new one: {why}")
+    return Dirt(dirt.reason, f"{dirt.detail}; its data was moved aside. Admit the master as a new one: {why}")
 
 
 def _why_foreign(guard: Guard, state: GuardState) -> str:
-    """What shows that the data is not what this master wrote here; nothing when nothing does. What can't
+    """What shows that the data is not what this master wrote here; nothing if nothing does. Data that can't
     be read shows nothing: then this refuses, and systemd tries again."""
     try:
         mark = guard.folder.get(MARK, Mark)
     except Unreadable as error:
         raise refusal(
-            f"what its data was can't be read ({MARK} is {error})",
-            f"if that stays so: remove {guard.folder.path / MARK}, which gives this master's data up. It"
-            " is moved aside then, and the master is blank, to be admitted as a new one",
+            f"the record of its data can't be read ({MARK} is {error})",
+            f"if it persists, remove {guard.folder.path / MARK}. That gives up this master's data: it is "
+            "moved aside, and the master is blank and must be admitted as a new one",
         ) from None
     if mark is not None:
         why = _why_not_ours(guard, mark)
         return "" if not why or _came_back(guard) else why
     with _reading_data(guard):
         data = _seen_data(guard, ended=True)
-    # The first start with a guard that takes marks knows nothing of what was there before.
+    # The first start with a guard that keeps marks knows nothing about the data before it.
     known = state.generation > 0 and not state.marked
-    return "" if not data.file or known else "nothing says that it was written here"
+    return "" if not data.file or known else "there is no record that it was written here"
 
 
 def _why_not_ours(guard: Guard, mark: Mark) -> str:
@@ -79,13 +79,13 @@ def _reading_data(guard: Guard) -> Iterator[None]:
         yield
     except OSError as error:
         raise refusal(
-            f"its data can't be compared with what it was ({said(error)})",
-            f"nothing, if it passes: systemd tries again. Else mend the disk of {guard.config.data_dir}",
+            f"its data can't be compared with the record of it ({said(error)})",
+            f"wait: systemd tries again. If it persists, repair the disk of {guard.config.data_dir}",
         ) from None
 
 
 def _came_back(guard: Guard) -> bool:
-    """Is it the data that was gone at an earlier start?"""
+    """Is it the data that was missing at an earlier start?"""
     try:
         gone = guard.folder.get(PREVIOUS_MARK, Mark)
     except Unreadable as error:
@@ -93,17 +93,18 @@ def _came_back(guard: Guard) -> bool:
         return False
     if gone is None or _why_not_ours(guard, gone):
         return False
-    guard.host.log("warning", "data_back", why="it is what was here before it was gone")
+    guard.host.log("warning", "data_back", why="it is older data that was removed before")
     return True
 
 
 def look_again(guard: Guard) -> None:
     """A quarantine is long enough for somebody to put other data there."""
     mark = guard.folder.get_if_readable(MARK, Mark)
-    why = _why_not_ours(guard, mark) if mark else "the note of it is gone"
+    why = _why_not_ours(guard, mark) if mark else "the record of it is gone"
     if why:
         raise refusal(
-            f"its data was changed during its quarantine ({why})", "nothing: it begins anew by itself"
+            f"its data was changed during the quarantine ({why})",
+            ("nothing: the quarantine starts again by itself"),
         )
 
 
@@ -125,25 +126,25 @@ def _seen_data(guard: Guard, *, ended: bool, loading: bool = False) -> Mark:
 
 
 def mark_data(guard: Guard) -> str:
-    """While Redis is in service: note what is on disk. Returns why not, when it is not what Redis wrote:
-    it was put there meanwhile, and the older note stays. Raises OSError."""
+    """While Redis is in service: note what is on disk. If that is not what Redis wrote, it was put there
+    meanwhile: then the older note stays, and this returns why. Raises OSError."""
     before = guard.in_service()
     if before is None:
         return ""
-    # Not under the lock: a slow disk must not hold up anybody.
+    # Not under the lock: a slow disk must not hold up the others.
     now, why = _seen_since(guard, guard.folder.get_if_readable(MARK, Mark), ended=False)
     if why:
         return why
     with guard.lock(STATE_LOCK):
-        # Only what Redis itself wrote counts, and not what somebody put there when it had ended.
+        # Only what Redis itself wrote counts, and not what was put there after it had ended.
         if guard.in_service() == before:
             guard.folder.put(MARK, now)
     return ""
 
 
 def _seen_since(guard: Guard, mark: Mark | None, *, ended: bool) -> tuple[Mark, str]:
-    """The data now, and why it is not what came of what was noted; looked at first, then compared: what
-    is put there in between is not noted. Raises OSError."""
+    """The data now, and why it did not come from what was noted. It is looked at first and then compared, so
+    that data which is put there in between is not noted. Raises OSError."""
     now = _seen_data(guard, ended=ended)
     if mark is None:
         return now, ""
@@ -167,8 +168,8 @@ def awaits_data(guard: Guard) -> bool:
 
 
 def mark_at_the_end(guard: Guard) -> str:
-    """What Redis left, however it ended. An older note is as good when that fails. Returns why it is not
-    noted when Redis did not write it."""
+    """Note what Redis left, however it ended. If that fails, an older note is just as good. Returns why it is
+    not noted if Redis did not write it."""
     try:
         now, why = _seen_since(guard, guard.folder.get_if_readable(MARK, Mark), ended=True)
         if not why:

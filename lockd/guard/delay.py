@@ -1,5 +1,5 @@
-"""How long a quarantine takes. Agents reckon with the same (settle_ns in lockd/core/validity.py), which can't
-be imported on a master's host: a test holds the two together."""
+"""How long a quarantine takes. Agents calculate with the same time (settle_ns in lockd/core/validity.py),
+which can't be imported on a master's host: a test holds the two together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that nobody else can have put there, and files of others, read without trusting them."""
+"""Files that only this user and root can have put there, and files of others, read without trusting them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 
 from .errors import Busy
 
-# Of what others may have made endless: more is damage, not data.
+# For files that others may have made endless: more than this is damage, not data.
 MAX_RECORD_BYTES = 4_194_304
 
 
 class Untrusted(OSError):
-    """Others than this user and root may write there: what it holds may be anybody's."""
+    """Others than this user and root may write there, so its contents may be anybody's."""
 
 
 _OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -39,8 +39,8 @@ def opened(path: Path | str, flags: int, folder: int | None = None, mode: int = 
 
 @contextmanager
 def own_folder(path: Path) -> Iterator[int]:
-    """That folder, open: nobody but this user and root can have put there what is in it, now or later, since
-    it and all above it are theirs, and no link was followed. Raises Untrusted, OSError."""
+    """That folder, open. Only this user and root can have put anything there, now or later: it and all
+    folders above it are theirs, and no link was followed. Raises Untrusted, OSError."""
     here = Path("/")
     folder = os.open(here, FOLDER)
     try:
@@ -59,7 +59,7 @@ def _open_below(folder: int, path: Path) -> int:
     try:
         return os.open(path.name, FOLDER, dir_fd=folder)
     except NotADirectoryError as error:
-        raise OSError(error.errno, "Not a folder, or a link, which is not followed", str(path)) from None
+        raise OSError(error.errno, "Not a folder, or a symbolic link", str(path)) from None
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
@@ -70,7 +70,7 @@ def _check_owner(file: int, path: Path, above: bool = False) -> None:
     shared = seen.st_mode & 0o022 and not (above and seen.st_mode & stat.S_ISVTX)
     if shared or seen.st_uid not in (0, os.geteuid()):
         who = f"it is uid {seen.st_uid}'s, mode {stat.S_IMODE(seen.st_mode):04o}"
-        raise Untrusted(errno.EPERM, f"Others than root may write to it ({who})", str(path))
+        raise Untrusted(errno.EPERM, f"Users other than root may write to it ({who})", str(path))
 
 
 @contextmanager
@@ -105,8 +105,8 @@ def read_whole(file: int, path: Path, max_bytes: int) -> bytes:
 
 
 class Disk:
-    """The few things done to the guard's files. Each is one step, before or after which power may be cut, and
-    each is done by a name in a folder that is ours alone at that very moment. Raises Untrusted otherwise."""
+    """The few operations on the guard's files. Each is one step, before or after which the power may fail,
+    and each uses a name in a folder that is ours alone at that very moment. Raises Untrusted otherwise."""
 
     def make_folder(self, path: Path) -> None:
         with own_folder(path.parent) as above, suppress(FileExistsError):
@@ -121,7 +121,7 @@ class Disk:
 
     def write(self, path: Path, data: bytes, mode: int, sync: bool = True) -> None:
         with own_folder(path.parent) as folder:
-            # What an earlier process left half done, or anything else: its name is freed, it is never opened.
+            # An earlier process's half-done work, or anything else: its name is freed, it is never opened.
             with suppress(FileNotFoundError):
                 os.unlink(path.name, dir_fd=folder)
             with opened(path.name, _MAKE, folder, mode) as file:

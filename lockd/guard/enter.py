@@ -28,7 +28,7 @@ def enter(guard: Guard) -> None:
     except OSError as error:
         raise refusal(
             f"the guard's files can't be changed ({error})",
-            f"mend {guard.config.state_dir} (is its disk full, read-only or failing?)",
+            f"repair {guard.config.state_dir}: check whether its disk is full, read-only or failing",
         ) from None
 
 
@@ -53,7 +53,7 @@ def _enter(guard: Guard) -> None:
     overridden = _sit_out(guard, dirt, until_ns)
     with guard.lock(STATE_LOCK):
         _end_quarantine(guard, overridden)
-    _say_admitted(guard, f"quarantine {'cut short by an operator' if overridden else 'is over'}")
+    _say_admitted(guard, f"quarantine {'ended early by an operator' if overridden else 'is over'}")
 
 
 def _consume(guard: Guard) -> tuple[Marker | None, Permit | None, str]:
@@ -92,7 +92,7 @@ def _weigh(
 
 def _unsound_marker(guard: Guard, marker: Marker, state: GuardState, offset: Offset) -> Dirt | None:
     if marker.generation != state.generation:
-        return Dirt(Reason.MARKER_INVALID, "it is not that of the latest stop")
+        return Dirt(Reason.MARKER_INVALID, "it is not from the latest stop")
     if marker.host_id != guard.host.host_id():
         return Dirt(Reason.OTHER_HOST, "it was written on another machine")
     return _changed_data(guard, marker) or _stepped_clock(guard, marker, offset)
@@ -107,10 +107,10 @@ def _changed_data(guard: Guard, marker: Marker) -> Dirt | None:
 
 
 def _stepped_clock(guard: Guard, marker: Marker, offset: Offset) -> Dirt | None:
-    """Has the wall clock gone further since the stop than time itself?
+    """Has the wall clock advanced more since the stop than time itself?
 
-    Where the offset has not risen, it has not, whatever was booted in between: after a reboot BOOTTIME
-    began anew, so it shows less time than has passed, never more.
+    If the offset has not risen, it has not, even over a reboot: BOOTTIME then began again, so it shows less
+    time than has passed, never more.
     """
     rise_ns = unexplained_rise_ns(guard, marker, offset)
     if rise_ns <= 0:
@@ -119,11 +119,13 @@ def _stepped_clock(guard: Guard, marker: Marker, offset: Offset) -> Dirt | None:
         return Dirt(Reason.CLOCK_STEP, f"forward by {rise_ns / NS_PER_S:.3f} s since the stop")
     if marker.synchronised and guard.host.clock_synchronised():
         return None
-    return Dirt(Reason.CLOCK_UNPROVEN, "rebooted, and the clock was not synchronised then or is not now")
+    return Dirt(
+        Reason.CLOCK_UNPROVEN, ("rebooted, and the clock was not synchronised at the stop or is not now")
+    )
 
 
 def _note_longest(guard: Guard, state: GuardState, marker: Marker | None, permit: Permit | None) -> int:
-    """The delay: for the largest max TTL that is known of, since leases of that length may live."""
+    """The delay: for the largest max TTL that is known, since leases of that length may live."""
     known = [guard.config.max_ttl_ms, state.longest_ttl_ms]
     known += [proof.longest_ttl_ms for proof in (marker, permit) if proof is not None]
     state.longest_ttl_ms = max(known)
@@ -174,7 +176,7 @@ def _end_quarantine(guard: Guard, overridden: Override | None) -> None:
         raise OSError(f"{STATE} has gone")
     look_again(guard)
     if overridden is None:
-        # Whatever was longer than today's max TTL is over now.
+        # All leases under a longer max TTL than today's are over now.
         state.longest_ttl_ms = guard.config.max_ttl_ms
     else:
         state.overrides += 1

@@ -28,7 +28,7 @@ class Unreadable(Exception):
 
 
 class Unproven(Exception):
-    """What a clean stop rests on is not so, or can't be seen."""
+    """Something that a clean stop rests on does not hold, or can't be seen."""
 
 
 class Interrupted(Exception):

@@ -32,7 +32,7 @@ class Guard:
         return self.disk.lock(self.folder.path / name, wait_s)
 
     def begin_phase(self, state: GuardState, phase: str, dirt: Dirt | None) -> None:
-        """Note what happens now. Each phase has a number of its own, which ties proofs to it."""
+        """Note what happens now. Each phase has a number, which ties proofs to it."""
         state.generation += 1
         state.phase = phase
         state.boot_id = self.host.boot_id()
@@ -92,7 +92,11 @@ class Guard:
             self.disk.write(new, metrics_text(self._reading(state)).encode(), 0o644, sync=False)
             self.disk.rename(new, self.config.textfile)
         except (OSError, Unreadable) as error:
-            then = "give `textfile` a folder of root's own" if isinstance(error, Untrusted) else ""
+            then = (
+                ("use a folder for `textfile` that only root can write to")
+                if isinstance(error, Untrusted)
+                else ""
+            )
             self.host.log("error", "no_metrics", file=self.config.textfile, why=error, then=then)
             with suppress(OSError):
                 self.disk.unlink(new)
@@ -109,7 +113,7 @@ class Guard:
         )
 
     def _marked_s(self, state: GuardState) -> int:
-        """When the data was last noted; of a Redis that may run only: a stopped one writes nothing."""
+        """When the data was last noted; only for a Redis that may run: a stopped one writes nothing."""
         if self.now(state) != "in service":
             return 0
         mark = self.folder.get_if_readable(MARK, Mark)

@@ -31,15 +31,16 @@ class Host:
         return time.time_ns()
 
     def monotonic_ns(self) -> int:
-        """Slewed as the wall clock is, and never stepped; stands still in suspend, as `raw_ns` does."""
+        """It is slewed as the wall clock is, and never stepped; it stands still in suspend, as `raw_ns`
+        does."""
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
     def raw_ns(self) -> int:
-        """What nobody slews."""
+        """The clock that is never slewed."""
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
     def sleep(self, seconds: float) -> None:
-        """The clock of this pause stops in suspend: whoever waits looks at BOOTTIME afterwards."""
+        """The clock of this pause stops in suspend: callers look at BOOTTIME afterwards."""
         time.sleep(seconds)
 
     def boot_id(self) -> str:
@@ -76,14 +77,15 @@ class Host:
         """A way to ask the main process of the unit whose ExecStop= this is. Raises Unproven, OSError."""
         main_pid = self.environ.get("MAINPID", "")
         if not main_pid:
-            raise Unproven("it had ended before it was asked")
+            raise Unproven("it had already ended")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as link:
             link.settimeout(ANSWER_WITHIN_S)
             link.connect(str(path))
-            # Who listens there, or the password could be told to anybody, and he attest for another.
+            # Check who listens there: otherwise the password could go to any process, and its answer vouch
+            # for another.
             pid, _, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             if str(pid) != main_pid:
-                raise Unproven(f"process {pid} listens on its socket, not its own ({main_pid})")
+                raise Unproven(f"process {pid} listens on its socket, not the main process ({main_pid})")
             yield RedisLink(link).ask
 
     def kill_main_process(self, unit: str) -> str:
@@ -97,7 +99,8 @@ class Host:
         return "" if done.returncode == 0 else " ".join(done.stderr.split()) or f"status {done.returncode}"
 
     def has_started(self, unit: str) -> bool:
-        """True when it has told systemd that it is ready, its data loaded. False when that is not known."""
+        """True when the unit has told systemd that it is ready, with its data loaded. False when that is not
+        known."""
         command = ["systemctl", "is-active", "--quiet", unit]
         with suppress(OSError, subprocess.TimeoutExpired):
             return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0

@@ -19,17 +19,17 @@ def why_no_marker(state: GuardState | None) -> Dirt:
     if state.phase == "quarantine":
         return _interrupted(state)
     if state.phase == "in_service":
-        return Dirt(Reason.NO_MARKER, "nobody saw Redis end: the host was killed or lost power")
-    return Dirt(Reason.NO_MARKER, "an earlier start, or the stop before it, was cut short")
+        return Dirt(Reason.NO_MARKER, "Redis ended without a record: the host was killed or lost power")
+    return Dirt(Reason.NO_MARKER, "an earlier start, or the stop before it, was interrupted")
 
 
 def _interrupted(state: GuardState) -> Dirt:
     before = f"; it was for: {state.reason.replace('_', ' ')}" if state.reason else ""
-    return Dirt(Reason.QUARANTINE_INTERRUPTED, f"it begins anew{before}")
+    return Dirt(Reason.QUARANTINE_INTERRUPTED, f"it starts again{before}")
 
 
 def how_it_ended(environ: Mapping[str, str]) -> str:
-    """What systemd says of a stop that is not clean; nothing when it is: all three conditions."""
+    """What systemd says about a stop that is not clean; nothing when all three conditions hold."""
     result, code, exit_status = (
         environ.get(name, "") for name in ("SERVICE_RESULT", "EXIT_CODE", "EXIT_STATUS")
     )
@@ -42,9 +42,9 @@ def how_it_ended(environ: Mapping[str, str]) -> str:
 
 
 def without_permit(state: GuardState, ended: str, unsound: str) -> Dirt:
-    """A stop of what had no permit: it never started, or its start was not this guard's doing."""
+    """A stop of a Redis that had no permit: it never started, or this guard did not start it."""
     if state.phase == "quarantine":
         return _interrupted(state)
     if state.phase == "stopped" and state.reason in [reason.value for reason in Reason]:
         return Dirt(Reason(state.reason), state.detail)
-    return Dirt(Reason.NO_MARKER, unsound or f"it had not been let start; {ended or 'clean exit'}")
+    return Dirt(Reason.NO_MARKER, unsound or f"the guard had not let it start; {ended or 'clean exit'}")

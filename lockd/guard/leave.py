@@ -17,15 +17,15 @@ from .state_folder import MARKER, PERMIT, REST, STATE, STATE_LOCK
 
 
 def leave(guard: Guard) -> None:
-    """Write the marker when this stop was clean, and why it was not otherwise. Raises GuardError."""
+    """Write the marker if this stop was clean; if not, note why. Raises GuardError."""
     guard.folder.prepare()
     try:
         with guard.lock(STATE_LOCK):
             dirt = _leave(guard)
     except OSError as error:
         raise GuardError(
-            f"the stop can't be written down ({error}). That is safe: the next start waits in full. Next:"
-            f" mend {guard.config.state_dir} (is its disk full, read-only or failing?)"
+            f"the stop can't be recorded ({error}). That is safe: the next start waits in full. Next: "
+            f"repair {guard.config.state_dir}: check whether its disk is full, read-only or failing"
         ) from None
     level = "warning" if dirt else "info"
     guard.host.log(level, "stopped", clean="no" if dirt else "yes", why=dirt or "clean stop")
@@ -37,7 +37,7 @@ def _leave(guard: Guard) -> Dirt | None:
         permit = guard.folder.get(PERMIT, Permit)
     except Unreadable as error:
         unsound = f"the permit is {error}"
-    rest, restless = None, "it ended without systemd's having been told to stop it"
+    rest, restless = None, "it ended without a stop by systemd"
     try:
         rest = guard.folder.get(REST, Rest)
     except Unreadable as error:
@@ -92,7 +92,7 @@ def _unclean(
     if permit is None:
         return without_permit(state, ended, unsound)
     if permit.boot_id != guard.host.boot_id() or permit.generation != state.generation:
-        return Dirt(Reason.NO_MARKER, "the permit was of an earlier start")
+        return Dirt(Reason.NO_MARKER, "the permit was from an earlier start")
     if ended:
         return Dirt(Reason.UNCLEAN_STOP, ended)
     rise_ns = unexplained_rise_ns(guard, permit, offset)
@@ -106,9 +106,9 @@ def _restless(guard: Guard, rest: Rest | None, restless: str, state: GuardState)
     if rest is None:
         return Dirt(Reason.SETTINGS_UNPROVEN, restless)
     if rest.boot_id != guard.host.boot_id() or rest.generation != state.generation:
-        return Dirt(Reason.SETTINGS_UNPROVEN, "it was last asked at an earlier stop")
+        return Dirt(Reason.SETTINGS_UNPROVEN, "it was last paused at an earlier stop")
     if rest.fault:
         return Dirt(Reason.SETTINGS_UNPROVEN, rest.fault)
     if guard.host.boottime_ns() > rest.until_ns:
-        return Dirt(Reason.SETTINGS_UNPROVEN, "it ended long after it was asked")
+        return Dirt(Reason.SETTINGS_UNPROVEN, "it ended too long after it was paused")
     return None

@@ -10,7 +10,7 @@ from .records import GuardState
 
 
 class GuardReading(NamedTuple):
-    """What the metrics are read from: the record of what was counted, and what holds now."""
+    """The source of the metrics: the record of what was counted, and the present state."""
 
     state: GuardState
     quarantined: bool = False
@@ -29,7 +29,7 @@ class Family(NamedTuple):
     label: str = ""
 
     def lines(self, reading: GuardReading) -> Iterator[str]:
-        name, found = f"redis_lock_guard_{self.name}", self.value(reading)
+        name, found = f"lockd_guard_{self.name}", self.value(reading)
         yield from (f"# HELP {name} {self.text}", f"# TYPE {name} {self.kind}")
         if not isinstance(found, Mapping):
             yield f"{name} {found:.15g}"
@@ -39,7 +39,12 @@ class Family(NamedTuple):
 
 
 FAMILIES = (
-    Family("quarantined", "gauge", "1 while Redis waits to be let start.", lambda now: int(now.quarantined)),
+    Family(
+        "quarantined",
+        "gauge",
+        ("1 while the guard keeps Redis from starting."),
+        lambda now: int(now.quarantined),
+    ),
     Family(
         "quarantine_until_timestamp_seconds",
         "gauge",
@@ -49,7 +54,7 @@ FAMILIES = (
     Family(
         "quarantines_total",
         "counter",
-        "Starts of Redis that had to wait, and why.",
+        "Starts of Redis that had to wait, by reason.",
         lambda now: {reason.value: now.state.quarantines[reason.value] for reason in Reason},
         "reason",
     ),
@@ -57,26 +62,26 @@ FAMILIES = (
     Family(
         "overrides_total",
         "counter",
-        "Quarantines that an operator cut short.",
+        "Quarantines that an operator ended early.",
         lambda now: now.state.overrides,
     ),
     Family(
         "clock_steps_total",
         "counter",
-        "Steps of the wall clock that the watch saw.",
+        "Steps of the wall clock that the watch has seen.",
         lambda now: {"forward": now.state.steps_forward, "backward": now.state.steps_backward},
         "direction",
     ),
     Family(
         "data_moved_aside_total",
         "counter",
-        "Starts that found data of another, or older or shorter than it was, and moved it aside.",
+        "Starts that found foreign, older or shorter data and moved it aside.",
         lambda now: now.state.moved_aside,
     ),
     Family(
         "data_marked_timestamp_seconds",
         "gauge",
-        "When it was last noted what Redis has written, by the wall clock; 0 while Redis is not let run.",
+        "When the state of the data was last recorded, by the wall clock; 0 while Redis may not run.",
         lambda now: now.marked_s,
     ),
 )

@@ -1,16 +1,17 @@
-"""Makes the one file that is shipped to masters' hosts from the rooms beside it, and prints it: the same
-bytes from the same sources, wherever and whenever. The controller runs it (`python3 -I one_file.py`); lockd
-need not be installed there.
+"""Makes the one file that is shipped to masters' hosts from the modules beside it, and prints it: the same
+bytes from the same sources, on every machine and at any time. The controller runs it (`python3 -I
+one_file.py`); lockd need not be installed there.
 
-Why one file of text, and no zipapp, which would need less of a program like this one:
--   It runs as root. `ansible-playbook --check --diff` shows what is to change of it, line by line; of an
-    archive it shows nothing. On the host it is read with `less`, and its head is the operator's manual.
--   A traceback names a line that is there, and in an emergency an editor mends it.
+Why one file of text, and not a zipapp, which would restrict a program like this one less:
+-   It runs as root. `ansible-playbook --check --diff` shows what would change in it, line by line; for an
+    archive it shows nothing. On the host it can be read with `less`, and its head is the operator's manual.
+-   A traceback names a line that is there, and in an emergency it can be fixed with an editor.
 -   It is read once, whole. An archive is opened again for each import and each traceback: a watch that has
-    run for months would look for its own lines in the version that has replaced it.
--   Its path and its units stay as they are, whatever fapolicyd, SELinux or an audit says of archives.
-The price: all rooms share one set of names. So no two may give one name to two things, and imports stand at
-their heads, without other names (`import x as y`). What breaks that is refused here, before it is shipped.
+    run for months would look for its lines in the version that has replaced it.
+-   Its path and its units stay as they are, whatever fapolicyd, SELinux or an audit says about archives.
+The price: all modules share one set of names. So no two may give one name to two things, and imports are at
+their heads, without other names (`import x as y`). A module that breaks this is refused here, before it is
+shipped.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from itertools import chain
 from pathlib import Path
 
 HERE = Path(__file__).parent
-# Its docstring is the head of the file, and what it does is the end of it.
+# Its docstring is the head of the file, and its code the end.
 FIRST = "__main__"
 NOT_SHIPPED = ("__init__", Path(__file__).stem)
 
 
 class CannotJoin(Exception):
-    """What a room does that can't be done in one file."""
+    """A module does something that can't be done in one file."""
 
 
 class Room:
@@ -62,12 +63,12 @@ class Room:
             raise CannotJoin(f"{self.name}: masters' hosts do not have it: {ast.unparse(one)}")
 
     def needs(self) -> list[str]:
-        """The rooms whose names it uses."""
+        """The modules whose names it uses."""
         froms = [one for one in self._imports if isinstance(one, ast.ImportFrom)]
         return sorted(str(one.module) for one in froms if one.level)
 
     def imported(self) -> Iterator[tuple[str, str]]:
-        """Of the standard library: a module, and a name in it or nothing."""
+        """From the standard library: a module, and a name in it or nothing."""
         for one in self._imports:
             for alias in one.names:
                 if isinstance(one, ast.Import):
@@ -76,14 +77,14 @@ class Room:
                     yield str(one.module), alias.name
 
     def names(self) -> set[str]:
-        """What it defines."""
+        """The names that it defines."""
         return set(chain.from_iterable(map(_defined, self._rest)))
 
     def head(self) -> str:
         return "\n".join(self._lines[: self._doc.end_lineno])
 
     def text(self) -> str:
-        """The rest of it, under its docstring as a comment."""
+        """The rest of it, after its docstring as a comment."""
         said = (ast.get_docstring(self._tree) or "").splitlines() if self.name != FIRST else []
         begins = max([self._doc.end_lineno or 0, *(one.end_lineno or 0 for one in self._imports)])
         body = "\n".join(self._lines[begins:]).strip("\n")
@@ -91,7 +92,7 @@ class Room:
 
 
 def _is_there(one: ast.Import | ast.ImportFrom) -> bool:
-    """In one of these rooms, or in Python itself."""
+    """Defined in one of these modules, or in Python itself."""
     if isinstance(one, ast.ImportFrom) and one.level:
         return one.level == 1 and (HERE / f"{one.module}.py").exists()
     modules = [one.module or ""] if isinstance(one, ast.ImportFrom) else [alias.name for alias in one.names]
@@ -106,7 +107,7 @@ def _defined(statement: ast.stmt) -> set[str]:
 
 
 def one_file(sources: dict[str, str]) -> str:
-    """The text of all rooms, each after those that it needs. Raises CannotJoin, or CycleError."""
+    """The text of all modules, each after those that it needs. Raises CannotJoin, or CycleError."""
     rooms = {name: Room(name, text) for name, text in sorted(sources.items())}
     imported = set(chain.from_iterable(room.imported() for room in rooms.values()))
     _check_names(rooms, imported)
@@ -140,7 +141,7 @@ def _imports(imported: set[tuple[str, str]]) -> str:
 
 
 def shipped() -> str:
-    """The text of the one file, of the rooms that stand here."""
+    """The text of the one file, made from the modules in this folder."""
     paths = [path for path in HERE.glob("*.py") if path.stem not in NOT_SHIPPED]
     return one_file({path.stem: path.read_text("utf-8") for path in paths})
 

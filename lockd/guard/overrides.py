@@ -1,4 +1,4 @@
-"""An operator's word that the next start, or the one that waits now, need not wait."""
+"""An operator's decision that the next start, or the one that waits now, need not wait."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .guard import Guard
 from .records import Override
 from .state_folder import OVERRIDE
 
-# An override that nobody used must not end a quarantine months later.
+# An override that was not used must not end a quarantine months later.
 OVERRIDE_VALID_NS = 15 * 60 * NS_PER_S
 
 
@@ -23,12 +23,12 @@ def write_override(guard: Guard, reason: str) -> str:
         guard.folder.put(OVERRIDE, override)
     except OSError as error:
         raise GuardError(
-            f"the override can't be written ({error}). Nothing has changed. Next: mend"
-            f" {guard.config.state_dir}"
+            f"the override can't be written ({error}). Nothing has changed. Next: repair "
+            f"{guard.config.state_dir}"
         ) from None
     guard.host.log("warning", "override_written", by=by, reason=reason)
     minutes = OVERRIDE_VALID_NS // (60 * NS_PER_S)
-    return f"the quarantine that runs now, or a start in the next {minutes} minutes, is not waited for"
+    return f"the current quarantine, or that of a start in the next {minutes} minutes, is skipped"
 
 
 def take_override(guard: Guard) -> Override | None:
@@ -52,4 +52,4 @@ def take_override(guard: Guard) -> Override | None:
 def discard_override(guard: Guard) -> None:
     override = take_override(guard)
     if override is not None:
-        guard.host.log("warning", "override_discarded", why="this start needs none", by=override.by)
+        guard.host.log("warning", "override_discarded", why="this start needs no override", by=override.by)

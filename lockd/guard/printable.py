@@ -1,4 +1,4 @@
-"""What others have named, in a form that no log and no operator's terminal takes for commands."""
+"""Names that others have chosen, in a form that no log and no operator's terminal takes for commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 
 def said(error: OSError) -> str:
-    """An error about a file whose name may be anything, a terminal's commands too."""
+    """An error about a file, whose name may be anything, even commands for a terminal."""
     return str(error) if str(error).isascii() and str(error).isprintable() else one_word(str(error))
 
 

@@ -1,4 +1,4 @@
-"""What stands in the guard's files: proofs, each good for one use, and what it remembers."""
+"""The contents of the guard's files: proofs, each good for one use, and what it remembers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def encoded(record: Any) -> bytes:
 
 
 def decoded(kind: type[Record], data: bytes) -> Record:
-    """The dataclass that was written there. What an earlier guard did not know has its default. Raises
-    Unreadable when other fields are missing, or there are unknown ones."""
+    """The dataclass that was written there. Fields that an earlier guard did not know get their defaults.
+    Raises Unreadable when other fields are missing, or there are unknown ones."""
     try:
         document = json.loads(data)
         if document.pop("version") != FORMAT:
-            raise Unreadable("another version wrote it")
+            raise Unreadable("it was written by another version")
         items = fields(kind)  # type: ignore[arg-type]
         wanted = {item.name: str(item.type).partition("[")[0] for item in items}
         needed = {item.name for item in items if item.default is MISSING and item.default_factory is MISSING}
@@ -53,8 +53,8 @@ class Permit:
 
 @dataclass(frozen=True)
 class Rest:
-    """Redis was asked before its stop. fault: why that proves nothing; else all is in its file, and nobody's
-    command is run until `until_ns`, on BOOTTIME."""
+    """Redis was asked before its stop. fault: why that proves nothing. Without a fault, all its data is in
+    its file, and no client's command is run until `until_ns`, on BOOTTIME."""
 
     generation: int
     boot_id: str
@@ -78,12 +78,13 @@ class Marker:
 
 @dataclass(frozen=True)
 class Mark:
-    """The data as it was when last seen: at least that is to be there. folders: their inodes; rewrites: how
-    many the AOF has had; file: the last one in it, none when there is no data; `size` bytes of which were on
-    disk, with that `tail`. ended: nobody writes to it since; else Redis does, and may begin or rewrite it.
+    """The data as it was when last seen: at least that should be there. folders: their inodes. rewrites: how
+    many the AOF has had. file: the last file in it, none when there is no data; `size` bytes of it were on
+    disk, with that `tail`. ended: nothing writes to it since; otherwise Redis does, and may begin or rewrite
+    it.
 
-    loaded: how large the file was when Redis was let start, 0 when that no longer matters: as it loads it, it
-    may cut off a torn end.
+    loaded: how large the file was when Redis was let start, 0 when that does not matter any more: while
+    loading it, Redis may cut off a torn end.
     """
 
     host_id: str
@@ -133,8 +134,8 @@ class GuardState:
     steps_forward: int = 0
     steps_backward: int = 0
     moved_aside: int = 0
-    # Where the latest of that is, and why.
+    # Where the latest of that data is, and why.
     aside: str = ""
-    # There was a mark: one that is gone was taken away.
+    # There was a mark: if it is gone now, it was taken away.
     marked: bool = False
     quarantines: dict[str, int] = field(default_factory=no_quarantines)

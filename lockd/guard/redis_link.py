@@ -1,4 +1,4 @@
-"""A connection to Redis, which may be anybody's by now."""
+"""A connection to Redis, which may be another program by now."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from .errors import Unproven
 from .printable import one_word
 
-# Whoever has taken over Redis may answer slowly, strangely or for ever.
+# A program that has taken Redis's place may answer slowly, strangely or for ever.
 ANSWER_WITHIN_S, MAX_ANSWER_BYTES, MAX_ANSWER_WORDS = 10.0, 65_536, 100
 
 # Sends commands in one go, and returns the answers, whatever Redis has for strings as text. Raises Unproven.
@@ -18,7 +18,8 @@ Ask = Callable[..., "list[Any]"]
 
 
 class RedisLink:
-    """A connection to Redis. It may be anybody's by now: what it answers is bounded, in bytes and in time."""
+    """A connection to Redis. It may be another program by now: its answers are bounded, in bytes and in
+    time."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
@@ -34,7 +35,7 @@ class RedisLink:
             self._link.sendall(b"".join(map(_encoded, commands)))
             return [self._answer(depth=0) for _ in commands]
         except ValueError:
-            raise Unproven("it answers what Redis would not") from None
+            raise Unproven("its answer is not one of Redis") from None
         except OSError as error:
             raise Unproven(f"it does not answer ({error})") from None
 
@@ -71,7 +72,7 @@ class RedisLink:
         chunk = self._link.recv(MAX_ANSWER_BYTES)
         self._taken += len(chunk)
         if not chunk or self._taken > MAX_ANSWER_BYTES:
-            raise OSError("it hung up" if not chunk else f"more than {MAX_ANSWER_BYTES} bytes")
+            raise OSError("it closed the connection" if not chunk else f"more than {MAX_ANSWER_BYTES} bytes")
         self._left += chunk
 
 

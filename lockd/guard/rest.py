@@ -1,4 +1,4 @@
-"""What a clean stop rests on, asked of Redis itself before it is told to stop (rule 10)."""
+"""The conditions of a clean stop, asked of Redis itself before it is told to stop (rule 10)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from .errors import Unproven
 from .printable import one_word
 from .redis_link import Ask
 
-# How long Redis is to rest, by the wall clock, which may be slewed; and how much of that is relied on.
+# How long Redis has to rest, by the wall clock, which may be slewed; and how much of that is relied on.
 REST_MS, RELIED_ON_NS = 60_000, 50 * NS_PER_S
 
-# With these, all that Redis answered is in its file when it ends well. Agents ask the same of it (rule 14).
+# With these, everything that Redis answered is in its file when it ends well. Agents require the same (rule
+# 14).
 _KEPT = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}
-# While the first rewrite after an `appendonly no` isn't over, its file lacks what came in between.
+# Until the first rewrite after an `appendonly no` is over, its file lacks what came in between.
 _NO_REWRITE = {"aof_rewrite_in_progress": "0", "aof_rewrite_scheduled": "0"}
 _SOUND = {"loading": "0", "aof_enabled": "1"}
 _WRITTEN = {"aof_last_bgrewrite_status": "ok", "aof_last_write_status": "ok"}
@@ -23,31 +24,31 @@ _PERSISTENCE = ("INFO", "persistence")
 
 
 def rewrites(ask: Ask) -> bool:
-    """True while Redis writes its file anew, or is about to. Raises Unproven."""
+    """True while Redis rewrites its file, or is about to. Raises Unproven."""
     [text] = ask(_PERSISTENCE)
     return bool(_unlike(_NO_REWRITE, _of_info(text)))
 
 
 def have_rest(ask: Ask, data_dir: str) -> None:
-    """In one transaction, look whether a clean stop of Redis now would be one, and have everybody wait: for
-    ALL, or settings could still be changed. Raises Unproven."""
+    """In one transaction, check whether a stop of Redis now would be clean, and make every client wait. For
+    ALL commands, since settings could still be changed otherwise. Raises Unproven."""
     looks = [("CONFIG", "GET", name) for name in (*_KEPT, "dir")]
     rest = ("CLIENT", "PAUSE", str(REST_MS), "ALL")
     *_, found = ask(("MULTI",), *looks, _PERSISTENCE, rest, ("EXEC",))
     try:
         *settings, persistence, rests = found
-        # A master of another folder leaves its file where nobody looks.
+        # A master with another folder leaves its file where nobody looks.
         unlike = _unlike({**_KEPT, "dir": data_dir}, dict(settings))
         unlike = unlike or _unlike({**_SOUND, **_NO_REWRITE, **_WRITTEN}, _of_info(persistence))
     except (TypeError, ValueError):
-        raise Unproven("it answers what Redis would not") from None
+        raise Unproven("its answer is not one of Redis") from None
     if unlike or rests != "OK":
-        raise Unproven(unlike or "it does not rest")
+        raise Unproven(unlike or "it does not pause its clients")
 
 
 def _of_info(text: str) -> dict[str, str]:
     if type(text) is not str:
-        raise Unproven("it answers what Redis would not")
+        raise Unproven("its answer is not one of Redis")
     lines = [line.partition(":") for line in text.splitlines()]
     return {name: value for name, _, value in lines}
 

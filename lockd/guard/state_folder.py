@@ -24,13 +24,13 @@ class StateFolder:
         self.path = path
 
     def prepare(self) -> None:
-        """Make the folder when it isn't there. Raises GuardError when somebody else may write to it."""
+        """Make the folder when it isn't there. Raises GuardError when other users may write to it."""
         try:
             self._disk.make_folder(self.path)
             self._disk.check_folder(self.path)
         except Untrusted as error:
             raise refusal(
-                f"others than root could forge a clean stop in {self.path} ({error})",
+                f"users other than root could forge a clean stop in {self.path} ({error})",
                 f"chown root: {error.filename} && chmod go-w {error.filename}",
             ) from None
         except OSError as error:
@@ -66,8 +66,8 @@ class StateFolder:
                 self._disk.unlink(self.path / name)
 
     def remove(self, *names: str) -> None:
-        """Take those files away for good. Synced also when none was there: whoever removed them may have
-        died before that."""
+        """Take those files away for good. The folder is synced even if none was there: the process that
+        removed them may have died before that."""
         self.unlink(*names)
         self.sync()
 
@@ -75,7 +75,7 @@ class StateFolder:
         self._disk.sync_folder(self.path)
 
     def keep_damaged_state(self) -> None:
-        """Set a damaged record aside for whoever wants to know."""
+        """Set a damaged record aside, so that an operator can look at it."""
         with suppress(FileNotFoundError):
             self._disk.rename(self.path / STATE, self.path / f"{STATE}.damaged")
 
@@ -86,6 +86,6 @@ class StateFolder:
             return None
         counts = state.quarantines
         if any(type(count) is not int for count in counts.values()):
-            raise Unreadable("a count is no number")
+            raise Unreadable("a count is not a number")
         state.quarantines = {**no_quarantines(), **counts}
         return state

@@ -1,4 +1,4 @@
-"""`status`: how things are, for operators."""
+"""`status`: the state of the master, for operators."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .state_folder import MARKER
 
 
 def status(guard: Guard) -> dict[str, Any]:
-    """How things are, for operators. Raises GuardError when that can't be read."""
+    """The state of the master, for operators. Raises GuardError when that can't be read."""
     try:
         state = guard.folder.state() or GuardState()
         return _status(guard, state)
     except (Unreadable, OSError) as error:
         raise GuardError(
-            f"the guard's record can't be read ({error}). That changes nothing now; if it stays"
-            " so, the next start waits in full. Next: are you root?"
+            f"the guard's record can't be read ({error}). That changes nothing now. If it persists, the "
+            "next start waits in full. Next: try it as root"
         ) from None
 
 

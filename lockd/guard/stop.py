@@ -1,4 +1,4 @@
-"""`stop`, before Redis is told to stop: have it rest, so that its end can be a clean one."""
+"""`stop`, before Redis is told to stop: make it rest, so that its end can be a clean one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ REWRITE_WITHIN_NS, LOOK_AGAIN_S = 30 * NS_PER_S, 0.1
 
 
 def stop(guard: Guard) -> None:
-    """Before Redis is told to stop: have it rest, and note that, or why not. Raises GuardError."""
+    """Before Redis is told to stop: make it rest, and note that, or why it could not. Raises GuardError."""
     guard.folder.prepare()
     generation = guard.in_service()
     if generation is None:
-        guard.host.log("warning", "not_asked", why="there is no permit: this stop is no clean one")
+        guard.host.log("warning", "not_asked", why="there is no permit, so this stop is not clean")
         return
     until_ns, fault = _rest(guard)
     rest = Rest(generation, guard.host.boot_id(), until_ns, fault)
@@ -31,14 +31,16 @@ def stop(guard: Guard) -> None:
             guard.folder.put(REST, rest)
     except OSError as error:
         raise GuardError(
-            f"that Redis rests can't be written down ({error}). That is safe: the next start waits in"
-            f" full. Next: mend {guard.config.state_dir} (is its disk full, read-only or failing?)"
+            f"that Redis is paused can't be recorded ({error}). That is safe: the next start waits in full. "
+            f"Next: repair {guard.config.state_dir}: check whether its disk is full, read-only or failing"
         ) from None
-    guard.host.log("warning" if fault else "info", "asked_before_stop", why=fault or "all is in its file")
+    guard.host.log(
+        "warning" if fault else "info", "asked_before_stop", why=fault or ("all its data is in its file")
+    )
 
 
 def _rest(guard: Guard) -> tuple[int, str]:
-    """Until when Redis rests, or why it was not found to be well."""
+    """Until when Redis rests, or which condition of a clean stop does not hold."""
     try:
         with guard.host.asking_redis(guard.config.socket) as ask:
             _say_who_asks(guard, ask)
@@ -57,7 +59,7 @@ def _say_who_asks(guard: Guard, ask: Ask) -> None:
 
 
 def _wait_for_rewrites(guard: Guard, ask: Ask) -> None:
-    """An ordinary one is no fault, and soon over. From here it can't be told from one that is."""
+    """An ordinary rewrite is no fault, and soon over. From here it looks the same as one that is."""
     ends_ns = guard.host.boottime_ns() + REWRITE_WITHIN_NS
     while rewrites(ask) and guard.host.boottime_ns() < ends_ns:
         guard.host.sleep(LOOK_AGAIN_S)

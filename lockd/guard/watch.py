@@ -26,10 +26,10 @@ class StepWatch:
         self._guard = guard
         self._host = guard.host
         first = read_offset(self._host)
-        # A lease may be as long as the guard's own delay says.
+        # A lease may be as long as the guard's delay says.
         longest_ns = quarantine_ns(guard.config.max_ttl_ms)
         self._clock = WallClock(first, guard.config.clock_step_ms, longest_ns)
-        # 1,000 ppm are drift to it: what is slewed faster adds up to a step, and ends leases as early.
+        # It takes 1,000 ppm for drift: faster slewing adds up to a step, and ends leases as early.
         self._slewing = WallClock(read_slewing(self._host), guard.config.clock_step_ms, longest_ns)
         self._kill_of: int | None = None
         self._told_ns = self._written_ns = -METRICS_EVERY_NS
@@ -37,7 +37,7 @@ class StepWatch:
     def run(self, alarm: ClockAlarm) -> None:
         """Watch until Interrupted."""
         self.begin()
-        # Beside, since it waits for the disk: a step of the clock is not to wait with it.
+        # In a separate thread, since it waits for the disk: a step of the clock must not wait with it.
         threading.Thread(target=self._mark_for_ever, daemon=True).start()
         self._host.tell_systemd("READY=1\nSTATUS=watching the wall clock")
         while True:
@@ -103,7 +103,7 @@ class StepWatch:
         except OSError as error:
             self._host.log("error", "step_not_recorded", why=error)
         killed = "" in failures
-        # Killed or not there: with a permit it may be on its way.
+        # Killed or not there: with a permit it may be about to start.
         self._kill_of = None if killed else revoked
         self._host.log(
             "error",
@@ -118,7 +118,7 @@ class StepWatch:
             self._kill_of = None  # that start is over; the next one was weighed after the step
         elif not self._host.kill_main_process(self._guard.config.unit):
             self._kill_of = None
-            self._host.log("error", "killed", why="its permit was revoked for a clock step")
+            self._host.log("error", "killed", why="its permit was revoked because of a clock step")
 
     def _backward(self, step_ns: int) -> None:
         self._host.log("warning", "clock_step", backward_s=f"{-step_ns / NS_PER_S:.3f}")

@@ -1,1 +1,1 @@
-"""The agent's HTTP port: /metrics, /healthz, /readyz and a page for people. It runs in threads of its own."""
+"""The agent's HTTP port: /metrics, /healthz, /readyz and a page for people. It runs in separate threads."""

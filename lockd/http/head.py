@@ -12,12 +12,12 @@ HEAD_BYTES = 8_192
 
 
 class BadHead(Exception):
-    """It is no request that can be answered; the text says why."""
+    """This is not a request that can be answered; the text says why."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """`host`: the Host header, None where an HTTP/1.0 client sent none."""
+    """`host`: the Host header, None if an HTTP/1.0 client sent none."""
 
     method: str
     path: str
@@ -35,7 +35,7 @@ def is_whole(data: bytes) -> bool:
 
 
 def head_in(data: bytes) -> Head:
-    """What stands in the bytes up to the empty line; those after it are left alone."""
+    """Parses the bytes up to the empty line; those after it are left alone."""
     line, _, rest = data.partition(b"\n")
     found = re.fullmatch(r"([A-Z]+) ([^ ?#]+)\??([^ #]*) HTTP/1\.([01])", line.decode("latin-1").rstrip("\r"))
     if found is None:

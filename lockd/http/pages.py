@@ -1,16 +1,16 @@
-"""What there is to read at the agent's HTTP port, and how often it is made anew.
+"""The pages of the agent's HTTP port, and how often each is made.
 
-Readers are strangers, and the interpreter has one lock: a thread that makes a page holds up the event loop.
-So whatever takes a look at everything is made by one thread, one page at a time, and kept for a moment
-(server.FRESH_S) after it was made, however many ask. What is kept is few: a page for people, and one
-in each of two formats, plain and compressed. A query can't make it more, since none is taken.
+Readers are not trusted, and the interpreter has one lock: a thread that makes a page holds up the event loop.
+So pages that have to look at everything are made by one thread, one page at a time, and kept for a moment
+(server.FRESH_S) after they were made, however many ask. Few pages are kept: those for people, and /metrics in
+two formats, plain and compressed. No query can add to them, since none is accepted.
 """
 
 from __future__ import annotations
 
 import gzip
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from queue import SimpleQueue
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 Alive = Callable[[], bool]
 Readiness = Callable[[], tuple[bool, str]]
 Failed = Callable[[str, Exception], None]
-Status = Callable[[], bytes]
-"""The page for people."""
+Status = Mapping[str, Callable[[], bytes]]
+"""The pages for people, by path."""
 
 P = TypeVar("P")
 
@@ -48,12 +48,12 @@ SAFETY: tuple[tuple[str, str], ...] = (
     ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Cache-Control", "no-store"),
 )
-"""With every answer: a page of another origin can neither show nor use it, and nothing in it runs."""
+"""Sent with every answer: a page of another origin can neither show nor use it, and nothing in it runs."""
 INDEX = """lockd
 
 /metrics  for Prometheus
 /healthz  200 while the agent is alive
-/readyz   200 while a quorum of the masters has a vote and apps find the socket, else why not
+/readyz   200 while a quorum of the masters has a vote and apps find the socket, otherwise the reason
 """
 _READY_CHARS = 4_000
 _OPENMETRICS = "application/openmetrics-text"
@@ -61,7 +61,7 @@ _FORMATS = {"": choose_encoder(""), _OPENMETRICS: choose_encoder(f"{_OPENMETRICS
 
 
 class Page(NamedTuple):
-    """An answer; `compressed` for who takes gzip. The body is left out, but counted, for HEAD."""
+    """An answer; `compressed` for readers that accept gzip. For HEAD the body is left out, but counted."""
 
     status: int
     body: bytes
@@ -75,7 +75,7 @@ def text_page(status: int, text: str, *more: tuple[str, str]) -> Page:
 
 
 class KeptPage:
-    """A page that costs something: made by the Maker's thread, and read until it is too old."""
+    """A page that is expensive: made by the Maker's thread, and read until it is too old."""
 
     def __init__(self, path: str, make: Callable[[], Page]) -> None:
         self.path = path
@@ -85,7 +85,7 @@ class KeptPage:
         self._page: Page | None = None
 
     def since(self, when_s: float) -> Page | None:
-        """What was made at that time or later, on the monotonic clock."""
+        """The page, if it was made at that time or later, on the monotonic clock."""
         return self._page if self._made_s >= when_s else None
 
     def keep(self, page: Page, now_s: float) -> None:
@@ -106,11 +106,11 @@ class Maker:
         self._thread.start()
 
     def stop(self) -> None:
-        """Not waited for: what it makes may take a while, and nobody reads it any more."""
+        """Does not wait for the thread: a page may take a while, and nobody reads it any more."""
         self._queue.put(None)
 
     def want(self, page: KeptPage) -> None:
-        """Have it made, once for all who ask meanwhile."""
+        """Have it made, once for all that ask meanwhile."""
         if not page.wanted:
             page.wanted = True
             self._queue.put(page)
@@ -124,7 +124,7 @@ class Maker:
 
 
 def guarded(path: str, make: Callable[[], P], failed: Failed) -> P | Page:
-    """A mistake in one page must show, but neither end the thread nor tell a stranger more than its kind."""
+    """A failure in one page must show, but neither end the thread nor tell a stranger more than its kind."""
     try:
         return make()
     except Exception as error:
@@ -133,7 +133,7 @@ def guarded(path: str, make: Callable[[], P], failed: Failed) -> P | Page:
 
 
 class Pages:
-    """Which answer a request gets: a page at once, or one that is kept and may have to be made first."""
+    """Chooses the answer to a request: a page at once, or one that is kept and may have to be made first."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Pages:
         alive: Alive,
         ready: Readiness,
         failed: Failed,
-        status: Status | None,
+        status: Status,
         names: HostNames,
     ) -> None:
         self._alive = alive
@@ -149,20 +149,21 @@ class Pages:
         self._failed = failed
         self._names = names
         self._formats = {one: KeptPage("/metrics", partial(_exposition, metrics, one)) for one in _FORMATS}
-        self._status = None if status is None else KeptPage("/", partial(_for_people, status))
+        for_people = {path: KeptPage(path, partial(_for_people, make)) for path, make in status.items()}
         self._pages: dict[str, Callable[[Head], Page | KeptPage]] = {
-            "/": lambda _: self._status or text_page(HTTPStatus.OK, INDEX),
+            "/": lambda _: text_page(HTTPStatus.OK, INDEX),
             "/metrics": self._metrics,
             "/healthz": lambda _: self._health(),
             "/readyz": lambda _: self._readiness(),
+            **{path: partial(_kept, page) for path, page in for_people.items()},
         }
 
     def answer(self, head: Head) -> Page | KeptPage:
         if head.host is not None and head.host not in self._names:
             return text_page(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                "This agent does not answer under that name: ask by the IP address, or as localhost; "
-                "other names go into metrics_hosts of its configuration.",
+                "This agent does not answer under that name. Use its IP address or localhost. "
+                "To allow another name, add it to metrics_hosts in the configuration.",
             )
         if head.method not in ("GET", "HEAD"):
             return text_page(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD", ("Allow", "GET, HEAD"))
@@ -170,7 +171,7 @@ class Pages:
         if page_of is None:
             return text_page(HTTPStatus.NOT_FOUND, "no such page")
         if head.query:
-            return text_page(HTTPStatus.BAD_REQUEST, "this page takes no parameters: it is always whole")
+            return text_page(HTTPStatus.BAD_REQUEST, "this page takes no parameters: it is always complete")
         return guarded(head.path, lambda: page_of(head), self._failed)
 
     def _metrics(self, head: Head) -> KeptPage:
@@ -195,12 +196,16 @@ def _exposition(metrics: Metrics, wanted: str) -> Page:
     return Page(HTTPStatus.OK, body, content_type, gzip.compress(body, compresslevel=6))
 
 
-def _for_people(status: Status) -> Page:
-    return Page(HTTPStatus.OK, status(), HTML)
+def _kept(page: KeptPage, _: Head) -> KeptPage:
+    return page
+
+
+def _for_people(make: Callable[[], bytes]) -> Page:
+    return Page(HTTPStatus.OK, make(), HTML)
 
 
 def as_bytes(page: Page, head: Head | None) -> bytes:
-    """The whole answer to a request; None: to one that could not be read."""
+    """The whole answer to a request; None: the request could not be read."""
     compressed = page.compressed if head and gzip_accepted(head.header("Accept-Encoding")) else None
     body = page.body if compressed is None else compressed
     lines = [

@@ -1,13 +1,13 @@
-"""The agent's HTTP port: /metrics for Prometheus, /healthz and /readyz for whoever supervises it, and a page
-for people at /.
+"""The agent's HTTP port: /metrics for Prometheus, /healthz and /readyz for supervisors, and a page for people
+at /.
 
-It runs in threads of its own, so that it still answers when the event loop does not. They share the
-interpreter with the loop, though, and whoever connects is not trusted to be quick, modest or alone:
+It runs in separate threads, so that it still answers when the event loop does not. They share the interpreter
+with the loop, though, and a client is not trusted to be quick, modest or alone:
 
-- one thread takes connections, PER_PAUSE and then a pause of PAUSE_S, so that a flood waits in the kernel;
-- it takes the head and sends the answer without ever waiting for one reader, each in limited time;
+- one thread accepts connections, PER_PAUSE and then a pause of PAUSE_S, so that a flood waits in the kernel;
+- it reads the head and sends the answer without ever waiting for one reader, each in limited time;
 - an address has few connections, and all addresses together too: the newest takes the place of the slowest;
-- a page that costs something is made by another thread, once for all who ask (http/pages.py).
+- an expensive page is made by another thread, once for all that ask (http/pages.py).
 
 A connection is for one request. What comes after its head is not read.
 """
@@ -26,6 +26,7 @@ from enum import Enum
 from functools import partial
 from http import HTTPStatus
 from threading import Thread
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lockd.config.addresses import split_address
@@ -65,7 +66,7 @@ _NOT_MADE = text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"the page was not ready w
 
 
 class _Phase(Enum):
-    """What a connection is waited for, by the event that says so; 0: it waits for us."""
+    """The event that a connection is waited for; 0: it waits for us."""
 
     HEAD = selectors.EVENT_READ
     PAGE = 0
@@ -96,7 +97,7 @@ class _Connection:
             self.head += some
             if is_whole(self.head) or len(self.head) > HEAD_BYTES:
                 return True
-            # What TLS has taken out of the kernel already, no selector tells of.
+            # No selector reports what TLS has already taken out of the kernel.
             if not isinstance(self.link, ssl.SSLSocket) or not self.link.pending():
                 return False
 
@@ -109,13 +110,13 @@ class _Connection:
         self._unsent = memoryview(as_bytes(page, self.asked))
 
     def send(self) -> bool:
-        """Hand on what the kernel takes; True when that was all."""
+        """Send what the kernel takes; True when that was everything."""
         self._unsent = self._unsent[self.link.send(self._unsent) :]
         return not self._unsent
 
     def close(self) -> None:
-        """What it sent beyond its request is taken first: with it unread, the kernel would throw the answer
-        away."""
+        """What the client sent after its request is read first: if it was unread, the kernel would drop the
+        answer."""
         with suppress(OSError):
             self.link.shutdown(socket.SHUT_WR)
             self.link.recv(65_536)
@@ -180,7 +181,7 @@ class Server:
         self._selector.close()
 
     def _patience_s(self, now_s: float) -> float | None:
-        """Until when nothing has to be done unless somebody says something."""
+        """Until when nothing has to be done unless an event comes."""
         times = [connection.until_s for connection in self._connections]
         if not self._listens:
             times.append(self._pause_ends_s)
@@ -206,13 +207,14 @@ class Server:
         try:
             link, address = self._listening.accept()
         except OSError:
-            # Without a free file descriptor it stays there to be accepted: look again, but not all the time.
+            # Without a free file descriptor the connection stays there to be accepted: look again, but not
+            # all the time.
             self._accepted = PER_PAUSE
             return
         link.setblocking(False)
         connection = _Connection(link, str(address[0]), now_s)
         if not self._has_room(connection.address):
-            if self._certificate is not None:  # what would be said comes after a handshake
+            if self._certificate is not None:  # an answer could only be sent after a handshake
                 connection.close()
                 return
             connection.reply(_BUSY, now_s)
@@ -226,7 +228,8 @@ class Server:
         self._go_on(connection)
 
     def _has_room(self, address: str) -> bool:
-        """There is, or somebody slow has to make it: the oldest of that address, or of the one with most."""
+        """Whether there is room, or a slow connection can make room: the oldest of that address, or of the
+        one with most."""
         per_address = Counter(connection.address for connection in self._connections)
         if per_address[address] >= PER_ADDRESS:
             return self._end_the_oldest(address)
@@ -235,7 +238,8 @@ class Server:
         return True
 
     def _end_the_oldest(self, address: str) -> bool:
-        """Not one that waits for us: those who flood would keep everybody from a page that takes a moment."""
+        """Not one that waits for us: otherwise a flood would keep everybody from a page that takes a
+        moment."""
         for connection in self._connections:
             if connection.address == address and connection.phase is not _Phase.PAGE:
                 self._end(connection)
@@ -245,7 +249,7 @@ class Server:
     # Serving
 
     def _go_on(self, connection: _Connection) -> None:
-        """Take and give what goes at once, then wait for the reader, or for its page."""
+        """Read and write what is possible at once, then wait for the reader, or for its page."""
         try:
             if connection.phase is _Phase.HEAD and connection.read():
                 self._answer(connection, time.monotonic())
@@ -253,9 +257,9 @@ class Server:
                 self._end(connection)
                 return
         except BlockingIOError:
-            """As far as it goes now."""
+            """As far as possible now."""
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as wants:
-            # A handshake has turns of its own, whatever is waited for.
+            # A handshake changes between reading and writing, whatever is waited for.
             is_read = isinstance(wants, ssl.SSLWantReadError)
             self._watch(connection, selectors.EVENT_READ if is_read else selectors.EVENT_WRITE)
             return
@@ -320,7 +324,8 @@ class Server:
         connection.events = events
 
     def _end(self, connection: _Connection) -> None:
-        """Those that a turn of the selector has already called for are still called: they may be closed."""
+        """Connections for which a turn of the selector has events are still called: they may be closed by
+        then."""
         if self._connections.pop(connection, connection) is None:
             self._watch(connection, 0)
             connection.close()
@@ -332,23 +337,23 @@ def start(
     alive: Alive,
     ready: Readiness,
     failed: Failed = lambda _path, _error: None,
-    status: Status | None = None,
+    status: Status = MappingProxyType({}),
     names: Iterable[str] = (),
     tls: MetricsTls | None = None,
 ) -> Server:
     """Serve on `host:port` (port 0: a free one) from now on.
 
-    alive: whether the event loop runs; ready: whether locks can be had, and what to say about it. Both are
-    called from other threads, as are failed(path, error) when a page can't be made, and `status`, which gives
-    the page for people. names: under which it answers, beside this host's own. tls: HTTPS, and nothing else,
-    with that certificate. Raises OSError, with the address in its text, when it can't listen there, or has no
-    certificate that it could use.
+    alive: whether the event loop runs; ready: whether locking works, and what to say about it. Both are
+    called from other threads, as are failed(path, error) when a page can't be made, and the functions of
+    `status`, which make the pages for people. names: the names under which it answers, in addition to this
+    host's. tls: HTTPS only, with that certificate. Raises OSError, with the address in its text, when it
+    can't listen there, or has no usable certificate.
     """
     certificate = None if tls is None else _certificate(address, tls, failed)
     try:
         host, port = split_address(address)
         family, _, _, _, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # Without reuse_port: two agents on one port must not share it in silence.
+        # Without reuse_port: two agents must not share one port without notice.
         listening = socket.create_server(found[:2], family=family, backlog=BACKLOG)
     except OSError as error:
         number = error.errno or 0  # create_server adds to the text; errors of a resolver are below 0

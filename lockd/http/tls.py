@@ -10,9 +10,9 @@ from pathlib import Path
 
 
 class ServedCertificate:
-    """A certificate and its key, read anew when either file has changed.
+    """A certificate and its key, read again when either file has changed.
 
-    failed: is told when new ones can't be used; the old ones are served then.
+    failed: called when new ones can't be used; the old ones are served then.
     """
 
     def __init__(
@@ -31,7 +31,8 @@ class ServedCertificate:
         self._context = self._loaded()
 
     def wrap(self, link: socket.socket) -> ssl.SSLSocket:
-        """A connection that was accepted. It shakes hands when it is first read, and does not wait for it."""
+        """A connection that was accepted. It does the handshake when it is first read, and does not wait for
+        it."""
         return self._current().wrap_socket(link, server_side=True, do_handshake_on_connect=False)
 
     def _current(self) -> ssl.SSLContext:

@@ -45,7 +45,7 @@ class AgentClient:
 
 
 def _system_error(error: BaseException) -> str:
-    """What the system said. redis-py wraps it in words about hosts and ports."""
+    """The system's error text. redis-py adds words about hosts and ports."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:

@@ -25,18 +25,19 @@ PASSWORD_VARIABLE = "LOCKD_OPERATOR_PASSWORD"
 REPORT_EVERY_S = 10.0
 
 
-@click.command("force-release", short_help="Take a resource from whoever holds it.")
+@click.command("force-release", short_help="Release a resource by force.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 @click.argument("resource")
 @click.pass_obj
 def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: str) -> int:
-    """Take RESOURCE from whoever holds it; shows who that is, and asks first. For operators.
+    """Release RESOURCE by force. Shows the holder and asks first. For operators.
 
-    Its holder isn't stopped: it is told, on another host as soon as the agent there hears of it. Make sure
-    that it is dead, or that what it writes to checks fences. Only the lease that was shown is removed: when
-    another has the resource by then, nothing happens. Of another host it is taken from whoever has it there
-    by then: leases follow each other on a host, and its agent alone knows which one it is.
+    This does not stop the holder. It is told about the loss, on another host as soon as the agent there
+    hears of it. Make sure that the holder is dead, or that everything it writes to checks fences. On this
+    host only the lease that was shown is removed: if the resource has a new holder by then, nothing happens.
+    On another host the current holder there loses it: only the agent of that host knows the individual
+    leases.
     """
     held = agent.ask("HOLDER", resource)
     if held is None:
@@ -46,7 +47,7 @@ def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: str) -
         print_holder(held, err=True)
         if not sys.stdin.isatty():
             raise click.UsageError(
-                "nobody is there to ask: look at the holder above, and repeat this with --yes"
+                "can't ask without a terminal. Check the holder above, then repeat this with --yes"
             )
         if not click.confirm("Release it by force?", err=True):
             return ExitStatus.NO
@@ -62,14 +63,14 @@ def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: str) -
 
 
 class Writer:
-    """The user of the masters who may write identities, as words of FORM and ADMIT."""
+    """The user of the masters that may write identities, as words of FORM and ADMIT."""
 
     def __init__(self, name: str | None, file: IO[str] | None) -> None:
         self._name = name
         self._file = file
 
     def words(self) -> list[str]:
-        """None of them when no user and no password are given: then the agent's own user is tried."""
+        """No words if no user and no password are given: then the agent tries it as its own user."""
         password = self._password()
         return [] if password is None else ["AUTH", self._name or OPERATOR_USER, password]
 
@@ -85,26 +86,29 @@ class Writer:
             return None
         if not sys.stdin.isatty():
             raise click.UsageError(
-                f"nobody is there to ask for the password of {self._name}: "
-                f"give --operator-password-file, or {PASSWORD_VARIABLE}"
+                f"can't ask for the password of {self._name} without a terminal: use "
+                f"--operator-password-file, or set {PASSWORD_VARIABLE}"
             )
         password = click.prompt(f"Password of {self._name} on the masters", hide_input=True, err=True)
         return str(password)
 
 
 def writer_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Who writes identities, for the commands that do. A password is never a word of the command line, where
-    everybody on the host could read it."""
+    """The options that say as which user identities are written, for the commands that write them. A password
+    is never on the command line, where everybody on the host could read it."""
 
     @click.option(
         "--operator-user",
         metavar="NAME",
-        help=f"The user of the masters who may write identities; asks for the password. [{OPERATOR_USER}]",
+        help=(
+            "Redis user on the masters that may write identities. Prompts for the password. "
+            f"[{OPERATOR_USER}]"
+        ),
     )
     @click.option(
         "--operator-password-file",
         type=click.File(),
-        help=f"Its password, as the first line of this file (- for stdin); or {PASSWORD_VARIABLE}.",
+        help=f"File with the password in its first line (- for stdin). Or set {PASSWORD_VARIABLE}.",
     )
     @wraps(command)
     def with_writer(
@@ -117,19 +121,19 @@ def writer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def cluster() -> None:
-    """Form a cluster of new masters, or what is left of one."""
+    """Form a cluster of new masters, or recover or upgrade one."""
 
 
 @cluster.command("init")
-@click.option("--unused", is_flag=True, help="No agent has ever used these masters: don't wait.")
+@click.option("--unused", is_flag=True, help="Don't wait: no agent has ever used these masters.")
 @writer_options
 @json_option
 @click.pass_obj
 def cluster_init(agent: AgentClient, unused: bool, writer: Writer, as_json: bool) -> None:
-    """Make the masters of the configuration, all of them blank, a cluster. For operators.
+    """Form a cluster of the masters in the configuration. All must be blank. For operators.
 
-    Masters that were wiped look like new ones, so a max TTL and a little more is waited out first: until then
-    somebody may rely on a lease that they have forgotten. It may be interrupted and done again.
+    Wiped masters look like new ones. So this first waits for a max TTL and a little more: until then an app
+    may still rely on a lease that the masters have forgotten. You can interrupt it and run it again.
     """
     words = ["FORM", "UNUSED"] if unused else ["FORM"]
     _change_masters(agent, [*words, *writer.words()], "forming the cluster", as_json)
@@ -140,14 +144,13 @@ def cluster_init(agent: AgentClient, unused: bool, writer: Writer, as_json: bool
 @json_option
 @click.pass_obj
 def cluster_recover(agent: AgentClient, writer: Writer, as_json: bool) -> None:
-    """Start anew with the masters that have their data, when so many lost theirs that no quorum is left. For
-    operators.
+    """Recover a cluster in which too many masters lost their data for a quorum. For operators.
 
-    All masters must be there, each blank or with its data; those that have theirs vote no more from then on.
-    A max TTL and a little more has to pass: until then somebody may rely on a lease of before. Then they are
-    a new cluster of the same name. Fences go on an hour above the masters' clocks, so above all that were
-    given before, unless a counter was further ahead than that and is lost, or those clocks were set back.
-    Make sure that no old machine of a master comes back. It may be interrupted and done again.
+    All masters must be up, each blank or with its data. From the start of the recovery none of them votes.
+    It waits for a max TTL and a little more, because until then an app may still rely on an older lease.
+    Then the masters form a new cluster of the same name. Fences continue one hour above the masters' clocks.
+    That is above all earlier fences, unless a lost counter was further ahead, or the clocks were set back.
+    Make sure that no old machine of a master comes back. You can interrupt it and run it again.
     """
     _change_masters(agent, ["FORM", "RECOVER", *writer.words()], "starting anew", as_json)
 
@@ -157,18 +160,18 @@ def cluster_recover(agent: AgentClient, writer: Writer, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def cluster_upgrade(agent: AgentClient, writer: Writer, as_json: bool) -> None:
-    """Bring identities of masters that an earlier version has written to the present format. For operators.
+    """Upgrade the masters' identities, written by an earlier version, to the current format. For operators.
 
-    All masters must be there. What is held stays held. It may be interrupted and done again: it is begun anew
-    then, and waits until nobody relies any more on what was locked meanwhile. Fences go on an hour above the
-    masters' clocks.
+    All masters must be up. Leases stay held. If you interrupt it, run it again: it then starts from the
+    beginning, and waits until no app relies on a lease that was granted meanwhile. Fences continue one hour
+    above the masters' clocks.
     """
     _change_masters(agent, ["FORM", "UPGRADE", *writer.words()], "upgrading", as_json)
 
 
 @click.group()
 def master() -> None:
-    """Let a master back in."""
+    """Give a master its vote back."""
 
 
 @master.command("admit")
@@ -179,23 +182,23 @@ def master() -> None:
 def master_admit(agent: AgentClient, writer: Writer, as_json: bool, name: str) -> None:
     """Give the blank master NAME (new, wiped or replaced in place) its vote. For operators.
 
-    First the others are told its new number, so that its old machine finds no quorum any more. Then a max TTL
-    and a little more has to pass, as it may have voted for leases that it has forgotten. It may be
-    interrupted and done again. A master that has its data and was away while others were admitted is told of
-    that, and has its vote back at once.
+    First the other masters learn its new number, so that its old machine can't find a quorum any more. Then
+    this waits for a max TTL and a little more, because the master may have voted for leases that it has
+    forgotten. You can interrupt it and run it again. A master that still has its data, and only missed the
+    admission of others, gets its vote back at once.
     """
     _change_masters(agent, ["ADMIT", name, *writer.words()], f"admitting {printable(name)}", as_json)
 
 
-@click.command(short_help="Have the agent read its configuration anew.")
-@click.option("--check", is_flag=True, help="Only say what that would do; exit status 1: a change.")
+@click.command(short_help="Reload the agent's configuration.")
+@click.option("--check", is_flag=True, help="Only show what would change. Exit status 1: something would.")
 @json_option
 @click.pass_obj
 def reload(agent: AgentClient, check: bool, as_json: bool) -> int:
-    """Have the agent read its configuration anew, as SIGHUP does. For operators.
+    """Reload the agent's configuration, as SIGHUP does. For operators.
 
-    Nobody loses anything: what is held keeps its terms. Where a setting differs that takes a restart, or the
-    file has mistakes, nothing is changed, and the exit status is 65.
+    No lease is lost, and leases keep the terms they were granted with. If a changed setting needs a restart,
+    or the file has errors, nothing is changed and the exit status is 65.
     """
     outcome = agent.ask("RELOAD", "CHECK") if check else agent.ask("RELOAD")
     if as_json:
@@ -219,9 +222,9 @@ def _print_reload(outcome: Row) -> None:
     texts = {
         "reloaded": f"reloaded: {changed}",
         "changed": f"a reload would change {changed}",
-        "unchanged": "the agent runs with what is in its file",
+        "unchanged": "the agent already uses the settings in its file",
         "refused": f"nothing is reloaded: a restart is needed for {restart_needed}",
-        "invalid": "nothing is reloaded: the configuration has mistakes",
+        "invalid": "nothing is reloaded: the configuration has errors",
     }
     failed = _RELOAD_STATUSES[outcome["status"]] is ExitStatus.WRONG
     for line in (texts[outcome["status"]], *outcome["problems"]):
@@ -229,12 +232,12 @@ def _print_reload(outcome: Row) -> None:
 
 
 _DONE_TEXTS = {
-    "formed": "the cluster is formed: its masters have their votes",
-    "admitted": "admitted: the master has its vote",
-    "updated": "updated: the master knows who was admitted meanwhile, and has its vote",
-    "recovered": "started anew: the masters have their votes",
-    "upgraded": "upgraded: the masters have identities of the present format",
-    "already": "nothing to do: that was done before",
+    "formed": "the cluster is formed: its masters have a vote",
+    "admitted": "admitted: the master has a vote",
+    "updated": "updated: the master has the current list of members, and a vote",
+    "recovered": "recovered: the masters have a vote",
+    "upgraded": "upgraded: the masters have identities in the current format",
+    "already": "nothing to do: already done",
 }
 
 

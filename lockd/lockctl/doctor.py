@@ -1,8 +1,8 @@
 """The checks of `lockctl doctor`: is all well with lockd on this host, and if not, what to do?
 
-First the facts are gathered, from the socket's file, the agent and two locks taken on trial. Then each check
-looks at those that it is about and returns its findings. A check asks nothing and nobody, so each is tested
-on its own.
+First the facts are gathered, from the socket's file, the agent and two trial locks. Then each check looks at
+the facts that it needs and returns its findings. A check asks nothing itself, so each can be tested
+separately.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from lockd.lockctl.errors import Refused, Unreachable
 SLOW_PING_US = 100_000
 # A quarter of the agent's usual patience with a master, 250 ms.
 SLOW_MASTER_US = 62_500
-# Half of what the agent lets a clock be off before a vote is refused, 100 ms.
+# Half of 100 ms, by which the agent lets a clock be off before it refuses a vote.
 CLOCK_OFF_US = 50_000
 # A grant is answered at the quorum: the other masters follow at once.
 SETTLED_MS = 1000
 CANARY_TTL_MS = 5000
 # A script that was refused longer ago is listed without a warning.
 RECENT_MINUTES = 60
-# Behind one of these the kernel shows the agent one process for all apps. It has 15 bytes for a name:
-# systemd-socket-proxyd is not there in full.
+# With one of these in front, the kernel shows the agent one process for all apps. A name has 15 bytes there,
+# so systemd-socket-proxyd is cut.
 _PROXIES = (
     "docker-proxy", "envoy", "ghostunnel", "haproxy", "linkerd2-proxy", "nc", "ncat", "nginx",
     "nutcracker", "rootlessport", "socat", "ssh", "sshd", "sshd-session", "stunnel", "stunnel4",
@@ -50,7 +50,7 @@ Ask = Callable[..., Any]
 
 
 class Severity(IntEnum):
-    """What a finding comes to. The worst of all is the exit status of `lockctl doctor`."""
+    """How bad a finding is. The worst one is the exit status of `lockctl doctor`."""
 
     OK = 0
     WARNING = 1
@@ -59,7 +59,7 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check has found, and what to do next when it is not well."""
+    """What a check has found, and what to do next if something is wrong."""
 
     check: str
     severity: Severity
@@ -85,8 +85,8 @@ def worst_of(findings: Iterable[Finding]) -> Severity:
 
 @dataclass(frozen=True, slots=True)
 class SocketFile:
-    """The socket's file. `mode` and `folder_mode` are None where there is nothing to see; `writable`: by
-    us."""
+    """The socket's file. `mode` and `folder_mode` are None if there is nothing to see; `writable`: by this
+    user."""
 
     path: str
     mode: int | None = None
@@ -107,7 +107,7 @@ def _mode(path: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswer:
-    """What the agent says of itself, and how long a PING took. `info`: the fields of INFO."""
+    """What the agent says about itself, and how long a PING took. `info`: the fields of INFO."""
 
     took_us: int
     info: Mapping[str, Any]
@@ -118,7 +118,7 @@ class AgentAnswer:
 
 
 class _FromRow:
-    """Frozen types made from the maps that the agent answers with; what else is in a map is left out."""
+    """Frozen types made from the agent's answers, which are maps; unknown fields are left out."""
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
@@ -154,8 +154,8 @@ class LeaseRow(_FromRow):
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """Who is connected to the agent, of those that we may see: each process's number and name. unseen: so
-    many connections are of processes that the agent can't see."""
+    """The processes connected to the agent that we may see: each one's number and name. unseen: how many
+    connections are from processes that the agent can't see."""
 
     names: Mapping[int, str]
     unseen: int = 0
@@ -176,7 +176,7 @@ def _name_of(pid: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A lock that was taken on trial; the times are CLOCK_BOOTTIME as this process sees it."""
+    """A trial lock; the times are CLOCK_BOOTTIME as this process sees it."""
 
     asked_ns: int
     answered_ns: int
@@ -191,8 +191,8 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class CanaryRun:
-    """Locks taken and released one after the other on a resource of ours. trouble: why there is not another
-    one."""
+    """Trial locks that were taken and released one after the other. trouble: why there are no more of
+    them."""
 
     grants: tuple[Grant, ...] = ()
     trouble: Refused | Unreachable | None = None
@@ -262,7 +262,7 @@ def _ask_agent(ask: Ask) -> AgentAnswer:
 
 
 def fly_canary(ask: Ask, times: int = 2) -> CanaryRun:
-    """Lock and release a resource that is nobody else's, as an app would."""
+    """Lock and release a resource that nobody else uses, as an app would."""
     resource = f"lockctl-doctor:{sockets.gethostname()}:{os.getpid()}"
     grants: list[Grant] = []
     try:
@@ -280,52 +280,60 @@ def fly_canary(ask: Ask, times: int = 2) -> CanaryRun:
 
 
 def check_socket(file: SocketFile) -> list[Finding]:
-    """Is the socket there, may we use it, and may nobody put another in its place?"""
+    """Is the socket there, may we use it, and can nobody replace it?"""
 
     def failure(what: str, then: str) -> list[Finding]:
         return [Finding("socket", Severity.FAILURE, f"{file.path} {what}", then)]
 
     if file.mode is None:
-        then = "start the agent, or name its socket with --socket or LOCKD_SOCKET"
+        then = "start the agent, or give its socket with --socket or LOCKD_SOCKET"
         return failure("is not there", f"{then}; if it runs, see LockdAppSocketGone.md")
     if not stat.S_ISSOCK(file.mode):
-        return failure("is no socket", "name the agent's socket with --socket or LOCKD_SOCKET")
+        return failure("is not a socket", "give the agent's socket with --socket or LOCKD_SOCKET")
     if not file.writable:
         mode = stat.S_IMODE(file.mode)
-        return failure(f"has mode {mode:04o}, and you may not use it", "join its group, or see socket.group")
+        return failure(
+            f"has mode {mode:04o}, and you may not use it",
+            ("add your user to its group, or change socket.group"),
+        )
     others_may_replace = (
         file.folder_mode is not None and file.folder_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH
     )
     if others_may_replace:
-        what = f"the folder of {file.path} may be written by anybody, who could put another socket there"
+        what = f"the folder of {file.path} is writable by everybody, so anybody could replace the socket"
         return [Finding("socket", Severity.WARNING, what, "chmod o-w that folder, or use /run/lockd")]
     return [Finding("socket", Severity.OK, f"{file.path}, mode {stat.S_IMODE(file.mode):04o}")]
 
 
 def no_answer(error: Refused | Unreachable) -> Finding:
     """The agent doesn't answer: nothing more can be checked."""
-    then = "look at it and its log: systemctl status lockd, journalctl -u lockd"
+    then = "check its status and log: systemctl status lockd, sudo journalctl -u lockd"
     return Finding("agent", Severity.FAILURE, str(error), then)
 
 
 def check_agent(agent: AgentAnswer) -> list[Finding]:
-    """Does it answer quickly, is it of our version, does it still serve?"""
+    """Does it answer quickly, is it of our version, and does it still grant locks?"""
     found = []
     if agent.took_us > SLOW_PING_US:
         what = f"a PING took {agent.took_us / 1000:.0f} ms"
         found.append(
-            Finding("agent", Severity.WARNING, what, "is this host short of CPU? See its lockd_* metrics")
+            Finding(
+                "agent",
+                Severity.WARNING,
+                what,
+                ("check whether this host is short of CPU, and see the agent's lockd_* metrics"),
+            )
         )
     if agent.version != __version__:
         what = f"the agent is version {agent.version}, lockctl {__version__}"
-        found.append(Finding("agent", Severity.WARNING, what, "restart the agent if it was upgraded since"))
+        found.append(Finding("agent", Severity.WARNING, what, "if lockd was upgraded, restart the agent"))
     if int(agent.info.get("draining", 0)):
         found.append(
-            Finding("agent", Severity.WARNING, "it is stopping: it grants nothing", "start it again")
+            Finding("agent", Severity.WARNING, "it is stopping and grants no locks", "start it again")
         )
     if trouble := agent.info.get("journal_trouble", ""):
-        what = f"what is held is not noted for the agent after it: {trouble}"
-        found.append(Finding("agent", Severity.WARNING, what, "see LockdJournalNotKept.md before a restart"))
+        what = f"the journal can't be written, so the next agent can't take over leases: {trouble}"
+        found.append(Finding("agent", Severity.WARNING, what, "before a restart, see LockdJournalNotKept.md"))
     what = f"answers in {agent.took_us / 1000:.1f} ms, version {agent.version}"
     return found or [Finding("agent", Severity.OK, what)]
 
@@ -340,23 +348,25 @@ def check_configuration(configured: ConfigFile | None, agent: AgentAnswer) -> li
     running = agent.info.get("config_fingerprint")
     if str(running) != configured.fingerprint:
         what = f"{configured.path} is {configured.fingerprint}, the agent runs with {running}"
-        then = "if the file was changed: lockctl reload; else name the file that it was started with"
+        then = (
+            "if the file was changed: lockctl reload; otherwise give the file that the agent was started with"
+        )
         return [Finding("configuration", Severity.WARNING, what, then)]
     return [Finding("configuration", Severity.OK, f"the agent runs with {configured.path}")]
 
 
 def check_reload(agent: AgentAnswer) -> list[Finding]:
-    """Was it told to read its configuration anew, and could not?"""
+    """Did the last reload of its configuration fail?"""
     last = agent.info.get("config_last_reload")
     if last == "refused":
         settings = ", ".join(str(agent.info.get("config_restart_needed")).split())
         what = f"the last reload was refused: a restart is needed for {settings}"
-        then = "restart the agent, or take that change back and reload"
+        then = "restart the agent, or undo that change and reload"
         return [Finding("reload", Severity.WARNING, what, then)]
     if last == "invalid":
         file = agent.info.get("config_file")
-        then = f"lockd check-config {file} names them; mend it, then lockctl reload"
-        return [Finding("reload", Severity.WARNING, f"the last reload failed: {file} has mistakes", then)]
+        then = f"lockd check-config {file} lists them; fix the file, then lockctl reload"
+        return [Finding("reload", Severity.WARNING, f"the last reload failed: {file} has errors", then)]
     return []
 
 
@@ -365,32 +375,39 @@ def check_quorum(masters: Sequence[MasterRow]) -> list[Finding]:
     votes, quorum = sum(master.vote for master in masters), quorum_of(len(masters))
     what = f"{votes} of {len(masters)} masters have a vote, {quorum} are needed"
     if votes < quorum:
-        then = "no lock is granted on this host: bring masters back, see below"
+        then = "no locks are granted on this host: bring masters back, see below"
         return [Finding("quorum", Severity.FAILURE, what, then)]
     if votes == len(masters):
         return [Finding("quorum", Severity.OK, f"{what}: {votes - quorum} may fail")]
-    spare = "not one more may fail" if votes == quorum else f"{votes - quorum} more may fail"
+    spare = "none may fail" if votes == quorum else f"{votes - quorum} more may fail"
     return [Finding("quorum", Severity.WARNING, f"{what}: {spare}", "bring the others back, see below")]
 
 
 _THEN = {
-    "up": "wait, or look at the clock of its host: chronyc tracking",
-    "stalled": "it takes long to answer: look at the disk of its host, and at the network",
-    "connecting": "wait a moment; if it stays, look at the address, the network, and its credentials",
-    "down": "is Redis running there (systemctl status), is it in quarantine, is a firewall in between?",
-    "foreign": "is its address that of another cluster's master? Then correct it in the configuration. Was "
-    "cluster init or recover broken off? Then do that again; where a quorum has a vote, wipe it and admit it",
-    "copied": "wipe it and admit it; while a replica is attached, detach that: see LockMasterCopied.md",
-    "other_members": "correct the list of masters in this host's configuration: see LockMembersDiffer.md",
-    "other_format": "the same version of lockd on all app hosts, then lockctl cluster upgrade: see "
-    "LockMasterWrongIdentity.md",
-    "replaced": "an old machine or old data: switch it off, or wipe it and admit it",
-    "misplaced": "put its address into the entry of that name, on all hosts alike",
-    "duplicate": "give each entry an address of its own: two lead to one Redis",
-    "misconfigured": "mend that on the master: the agent refuses what breaks its promises",
-    "miscounting": "mend its clock if that is days behind, else see LockMasterMiscounting.md",
-    "unidentified": "it holds other data: is it meant for lockd? Then empty it, and admit it",
-    "loading": "wait until it has read its data",
+    "up": "wait, or check the clock of its host: chronyc tracking",
+    "stalled": "it is slow to answer: check the disk of its host, and the network",
+    "connecting": "wait a moment; if it persists, check the address, the network and the credentials",
+    "down": (
+        "check that Redis runs there (systemctl status lockd-master), that it is not in quarantine, and that "
+        "no firewall is in between"
+    ),
+    "foreign": (
+        "if its address is that of another cluster's master, correct it in the configuration. If cluster "
+        "init or recover was interrupted, run it again. If a quorum has a vote, wipe the master and admit it"
+    ),
+    "copied": "wipe it and admit it; if a replica is attached, detach it first: see LockdMasterCopied.md",
+    "other_members": "correct the list of masters in this host's configuration: see LockdMembersDiffer.md",
+    "other_format": (
+        "install the same version of lockd on all app hosts, then run lockctl cluster upgrade: see "
+        "LockdMasterWrongIdentity.md"
+    ),
+    "replaced": "it is an old machine or has old data: switch it off, or wipe it and admit it",
+    "misplaced": "move its address to the entry of that name, on all hosts",
+    "duplicate": "two entries lead to the same Redis: give each a different address",
+    "misconfigured": "correct the setting on the master: lockd is not safe without it",
+    "miscounting": "if its clock is days behind, correct it; otherwise see LockdMasterMiscounting.md",
+    "unidentified": "it holds other data. If it is meant for lockd, empty it and admit it",
+    "loading": "wait until it has loaded its data",
 }
 
 
@@ -407,12 +424,16 @@ def check_masters(masters: Sequence[MasterRow]) -> list[Finding]:
 
 
 def _way_for_blank(masters: Sequence[MasterRow]) -> str:
-    """By how many have their data: one by one, anew around them, or anew altogether."""
+    """Depends on how many have their data: admit them one by one, recover the cluster around them, or form a
+    new one."""
     blank = sum(master.state == "blank" for master in masters)
     if blank == len(masters):
         return "lockctl cluster init"
     if blank > len(masters) - quorum_of(len(masters)):
-        return "lockctl cluster recover: too many lost their data to admit them, see LockMajorityWiped.md"
+        return (
+            "lockctl cluster recover: too many masters lost their data to admit them one by one, see "
+            "LockdMajorityWiped.md"
+        )
     return "lockctl master admit {name}"
 
 
@@ -433,7 +454,7 @@ def check_round_trips(masters: Sequence[MasterRow]) -> list[Finding]:
     slow = [master for master in masters if master.vote and master.rtt_us > SLOW_MASTER_US]
     if slow:
         what = ", ".join(f"{master.name} takes {master.rtt_us / 1000:.0f} ms" for master in slow)
-        then = "look at the disk of its host (every write is synced) and at the network"
+        then = "check the disk of its host (every write is synced) and the network"
         return [Finding("round trip", Severity.WARNING, what, then)]
     slowest = max((master.rtt_us for master in masters if master.vote), default=0)
     return [Finding("round trip", Severity.OK, f"{slowest / 1000:.1f} ms at most")]
@@ -443,8 +464,8 @@ def check_notices(masters: Sequence[MasterRow]) -> list[Finding]:
     """Do the masters tell this agent whose turn it is?"""
     mute = [master.name for master in masters if master.vote and not master.notices]
     if mute:
-        what = f"{', '.join(mute)} may not tell this host whose turn it is: who waits here gets few turns"
-        then = "site.yml or upgrade_lockd.yml give the agents' users their rights (SUBSCRIBE to lockd:host:*)"
+        what = f"{', '.join(mute)} can't tell this host whose turn it is: apps that wait here get fewer turns"
+        then = "site.yml or upgrade_lockd.yml give the agents' users these rights (SUBSCRIBE to lockd:host:*)"
         return [Finding("notices", Severity.WARNING, what, then)]
     return [Finding("notices", Severity.OK, "all masters with a vote tell this host whose turn it is")]
 
@@ -463,10 +484,10 @@ def check_clocks(masters: Sequence[MasterRow]) -> list[Finding]:
     ]
     if off:
         what = f"off the median of the masters: {', '.join(off)}"
-        then = "is chrony running there? chronyc tracking; a jump takes its vote away"
+        then = "check chrony there: chronyc tracking. A master whose clock jumps loses its vote"
         return [Finding("clocks", Severity.WARNING, what, then)]
     most_us = max((abs(offset_us) for _, offset_us in known), default=0)
-    return [Finding("clocks", Severity.OK, f"{most_us / 1000:.1f} ms apart from their median at most")]
+    return [Finding("clocks", Severity.OK, f"{most_us / 1000:.1f} ms from their median at most")]
 
 
 def check_slewing(agent: AgentAnswer) -> list[Finding]:
@@ -477,7 +498,7 @@ def check_slewing(agent: AgentAnswer) -> list[Finding]:
     what = f"this host's clock is slewed by {ppm} ppm, {MOST_PPM} at most"
     if abs(ppm) <= MOST_PPM:
         return [Finding("slewing", Severity.OK, what)]
-    then = "no lock is granted on this host: chronyc tracking, and see LockClockSlewed.md"
+    then = "no locks are granted on this host: check chronyc tracking, and see LockdClockSlewed.md"
     return [Finding("slewing", Severity.FAILURE, what, then)]
 
 
@@ -490,16 +511,16 @@ def check_max_ttl(masters: Sequence[MasterRow], configured: ConfigFile | None) -
     lowest, highest = min(ceilings.values()), max(ceilings.values())
     if lowest != highest:
         what = "masters differ: " + ", ".join(f"{name} {ms} ms" for name, ms in ceilings.items())
-        return [Finding("max ttl", Severity.WARNING, what, "finish the change of it, guards first")]
+        return [Finding("max ttl", Severity.WARNING, what, "finish changing max_ttl, guards first")]
     wanted = None if configured is None else configured.max_ttl_ms
     if wanted is not None and wanted > lowest:
         what = f"the configuration allows {wanted} ms, the masters refuse more than {lowest} ms"
-        then = "raise it on the guards and the masters first, or lower max_ttl_ms"
+        then = "raise it on the guards and masters first, or lower max_ttl_ms"
         return [Finding("max ttl", Severity.FAILURE, what, then)]
     if wanted is not None and wanted < lowest:
         what = f"the configuration allows {wanted} ms, the masters {lowest} ms"
         return [
-            Finding("max ttl", Severity.WARNING, what, "finish the change of it: masters next, guards last")
+            Finding("max ttl", Severity.WARNING, what, "finish changing max_ttl: masters next, guards last")
         ]
     return [Finding("max ttl", Severity.OK, f"{lowest} ms")]
 
@@ -530,9 +551,9 @@ def check_canary(canary: CanaryRun) -> list[Finding]:
     what = f"a lock could not be taken and released: {canary.trouble}"
     if isinstance(canary.trouble, Refused) and canary.trouble.code in _NOT_FOR_THIS_USER:
         return [
-            Finding("lock", Severity.WARNING, what, "it may work for others: do this as a user who may lock")
+            Finding("lock", Severity.WARNING, what, "run this as a user who may lock: it may work for others")
         ]
-    return [Finding("lock", Severity.FAILURE, what, "see the masters above, and the agent's log")]
+    return [Finding("lock", Severity.FAILURE, what, "check the masters above, and the agent's log")]
 
 
 def check_fences(grants: Sequence[Grant]) -> list[Finding]:
@@ -552,42 +573,51 @@ def check_fences(grants: Sequence[Grant]) -> list[Finding]:
 
 
 def check_boottime(grants: Sequence[Grant]) -> list[Finding]:
-    """Do we and the agent mean the same by a deadline?"""
+    """Do this process and the agent mean the same by a deadline?"""
     for grant in grants:
         if not grant.asked_ns < grant.deadline_ns <= grant.answered_ns + grant.ttl_ms * NS_PER_MS:
             off_ms = (grant.deadline_ns - grant.answered_ns) // NS_PER_MS
             what = f"a lease of {grant.ttl_ms} ms has a deadline {off_ms} ms from now"
-            then = "CLOCK_BOOTTIME differs between here and the agent: is one of them in a time namespace?"
+            then = (
+                "CLOCK_BOOTTIME differs between this process and the agent: check whether one of them is "
+                "in a time namespace"
+            )
             return [Finding("boottime", Severity.FAILURE, what, then)]
     return [Finding("boottime", Severity.OK, "deadlines are on this process's clock")] if grants else []
 
 
 def check_owners(connected: Connected) -> list[Finding]:
-    """Does the agent see whose locks are whose? They live with the process that has connected."""
-    then = "have them say LOCK … CONNECTION, or set `bound: connection` for their classes"
+    """Does the agent see which process each lock belongs to? A lock lives with the process that has
+    connected."""
+    then = "use LOCK … CONNECTION, or set `bound: connection` for their classes"
     found = [
         Finding(
             "owners",
             Severity.WARNING,
-            f"{name} (pid {pid}) is a proxy: apps behind it are one process, and locks live as long as it",
-            f"connect apps to the agent's own socket; else {then}",
+            f"{name} (pid {pid}) is a proxy: all apps behind it count as one process, and their locks live "
+            "as long as the proxy",
+            f"connect apps directly to the agent's socket; otherwise {then}",
         )
         for pid, name in connected.names.items()
         if name in _PROXIES
     ]
     if connected.unseen:
         what = (
-            f"the processes behind {connected.unseen} connections can't be seen: their locks live with the "
-            "connection, whatever a pool does with that"
+            f"the processes behind {connected.unseen} connections can't be seen: their locks end with the "
+            "connection, also when a pool closes it"
         )
-        then = "run the agent in the host's pid namespace, with enough open files; pools must not close it"
+        then = (
+            "run the agent in the host's pid namespace, with enough open files, and keep pools from "
+            "closing connections"
+        )
         found.append(Finding("owners", Severity.WARNING, what, then))
-    what = f"{len(connected.names)} processes are connected or hold locks, and are seen as what they are"
+    what = f"{len(connected.names)} processes are connected or hold locks, and all can be seen"
     return found or [Finding("owners", Severity.OK, what)]
 
 
 def check_dropin(agent: AgentAnswer, held: Sequence[LeaseRow]) -> list[Finding]:
-    """Who locks with Redis's own commands, and which of their scripts were refused? Nobody: no finding."""
+    """Which apps lock with Redis's own commands, and which of their scripts were refused? None: no
+    finding."""
     libraries = sorted(_behind("library_", agent.info))
     found = [
         _refused_script(digest, script) for digest, script in _behind("refused_script_", agent.info).items()
@@ -602,7 +632,7 @@ def check_dropin(agent: AgentAnswer, held: Sequence[LeaseRow]) -> list[Finding]:
 
 
 def _refused_script(digest: str, script: Mapping[str, Any]) -> Finding:
-    """One that came long ago may be mended by now."""
+    """One that was sent long ago may be fixed by now."""
     minutes, why = int(script["seconds_ago"]) // 60, unquote(str(script["why"]))
     what = (
         f"script {digest[:12]} of {script['library']} is not recognised: {why} "
@@ -618,7 +648,7 @@ def _refused_script(digest: str, script: Mapping[str, Any]) -> Finding:
 
 
 def _behind(prefix: str, info: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of INFO whose names begin so, by the rest of the name."""
+    """The fields of INFO whose names begin like this, by the rest of the name."""
     return {key.removeprefix(prefix): value for key, value in info.items() if key.startswith(prefix)}
 
 
@@ -626,8 +656,8 @@ def check_leases(held: Sequence[LeaseRow]) -> list[Finding]:
     """Is what is held on all masters? A lease on a mere quorum is one lost key away from a second holder."""
     thin = [lease for lease in held if lease.masters < lease.of and lease.held_ms >= SETTLED_MS]
     if not thin:
-        return [Finding("leases", Severity.OK, f"{len(held)} held by this host's agent, all on all masters")]
+        return [Finding("leases", Severity.OK, f"{len(held)} held on this host, all of them on all masters")]
     named = ", ".join(f"{lease.resource} ({lease.masters} of {lease.of})" for lease in thin[:5])
     more = f" and {len(thin) - 5} more" if len(thin) > 5 else ""
-    then = "the next renewals put them back as the masters return; detached leases stay so until extended"
+    then = "renewals put them back when the masters return; detached leases stay as they are until extended"
     return [Finding("leases", Severity.WARNING, f"on fewer than all masters: {named}{more}", then)]

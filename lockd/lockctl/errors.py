@@ -1,4 +1,4 @@
-"""What a command of `lockctl` can fail with."""
+"""The failures of the commands of `lockctl`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ class Unreachable(Exception):
 
 
 class Refused(Exception):
-    """The agent said no to `command`. `code` is the first word of its error, as TAKEN; `text` is the rest."""
+    """The agent refused `command`. `code` is the first word of its error, such as TAKEN; `text` is the
+    rest."""
 
     def __init__(self, code: str, text: str, command: str) -> None:
         super().__init__(f"{code} {text}".strip())
@@ -30,19 +31,19 @@ class Refused(Exception):
 
 
 class Lost(Exception):
-    """The lease was lost; the text says why. What was started under it has been ended. told_to_end: a signal
-    had told it to end as well."""
+    """The lease was lost; the text says why. Everything that was started under it has been ended.
+    told_to_end: a signal had also told it to end."""
 
     told_to_end = False
 
 
 class NotStarted(Lost):
-    """It was over, or nearly, when it was granted: nothing was started under it."""
+    """The lease was over, or nearly, when it was granted: nothing was started under it."""
 
 
 class CannotExecute(Exception):
     """The command can't be started. `missing`: there is no such program. `id` is the group that it would have
-    been."""
+    had."""
 
     def __init__(self, program: str, number: int, group: int) -> None:
         super().__init__(f"can't execute {program}: {os.strerror(number)}")

@@ -1,4 +1,4 @@
-"""What went wrong, and what that means to whoever typed the command: its exit status, and what to say."""
+"""What went wrong, and what that means for the user of the command: its exit status, and what to say."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _STATUSES = {
 }
 _SAFE_IN = {
     ("UNLOCK", ErrorWord.NOQUORUM): "the lease ends by itself, at its deadline at the latest",
-    ("EXTEND", ErrorWord.NOQUORUM): "the lease is as good as it was, until its deadline",
+    ("EXTEND", ErrorWord.NOQUORUM): "the lease stays valid until its deadline",
 }
 
 
@@ -60,18 +60,20 @@ def report(error: Exception) -> ExitStatus:
         outcome = Outcome(_STATUSES[word.kind], word.safe, word.then)
         return _complain(str(error), outcome, _SAFE_IN.get((error.command, word)))
     if isinstance(error, NotStarted):
-        outcome = Outcome(ExitStatus.LOST, "nothing was started, and the lock was given back", "try again")
+        outcome = Outcome(ExitStatus.LOST, "nothing was started, and the lock was released", "try again")
         return _complain(f"the lease was lost: {error}", outcome)
     if isinstance(error, Lost):
-        safe = "the command has ended, and all that was to end with it, but for what is named"
+        safe = "the command and the processes it started were ended, except those named"
         return _complain(
             f"the lease was lost: {error}", Outcome(ExitStatus.LOST, safe, ErrorWord.EXPIRED.then)
         )
     if isinstance(error, CannotExecute):
         status = ExitStatus.NOT_FOUND if error.missing else ExitStatus.NOT_EXECUTABLE
         return _complain(str(error), Outcome(status, "the lock was given back", "correct the command"))
-    safe = "what this host holds ends at its deadline, unless an agent is back before that and takes it over"
-    then = "is the agent running, is that its socket (--socket), may you use it? `lockctl doctor` looks"
+    safe = (
+        "leases of this host end at their deadlines, unless an agent starts before that and takes them over"
+    )
+    then = "check that the agent runs, that --socket is its socket, and that you may use it: `lockctl doctor`"
     return _complain(str(error), Outcome(ExitStatus.UNREACHABLE, safe, then))
 
 

@@ -20,35 +20,35 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _STATUSES_OF_RUN = """\b
 Exit status: that of COMMAND, or
-     64  the command line is wrong
-     65  the agent finds the request wrong: a ttl that is too long, say
+     64  invalid command line
+     65  the agent refused the request as invalid: for example, a TTL that is too long
      69  the agent can't be reached, or is stopping
      74  no quorum: too few masters have a vote, or clocks can't be trusted now
-     75  taken: held by another, also after --wait
-     76  lost: the lease ended before COMMAND did, which was killed
+     75  taken: still held by another holder, even after --wait
+     76  lost: the lease ended first, and COMMAND was killed
      77  denied by the policy of the resource's class, or by a limit
     126  COMMAND can't be executed
     127  COMMAND was not found
-  128+n  COMMAND was ended by signal n
-But for 76 and 128+n, COMMAND was not started.
+  128+n  COMMAND was killed by signal n
+Of these, only 76 and 128+n mean that COMMAND was started.
 """
 
 
 _STATUSES_OF_LEAD = """\b
 Exit status: that of COMMAND, or
-     64  the command line is wrong
-     65  the agent finds the request wrong: a ttl or a wait that is too long, say
-     76  lost: the lease was lost and a signal said to end, both at a time
+     64  invalid command line
+     65  the agent refused the request as invalid: for example, a TTL or a wait that is too long
+     76  lost: the lease was lost while lockctl was stopping on a signal
      77  denied by the policy of the resource's class, or by a limit
     126  COMMAND can't be executed
     127  COMMAND was not found
-  128+n  COMMAND was ended by signal n
-While another leads, and where the agent is away or has no quorum, it goes on trying.
+  128+n  COMMAND was killed by signal n
+It keeps trying while another host leads, while the agent is down, and while there is no quorum.
 """
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # click before 8.2 has no arguments there
-    """A time as one writes it, 10 or 10s, 500ms, 2m, 1h, as milliseconds."""
+    """A time as users write it, 10 or 10s, 500ms, 2m, 1h, in milliseconds."""
 
     name = "duration"
     _FORM = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h)?")
@@ -58,7 +58,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # click before 8.2 h
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         found = self._FORM.fullmatch(value)
         if found is None:
-            self.fail(f"{value!r} is no duration: write 10 or 10s, 500ms, 2m, 1h", param, ctx)
+            self.fail(f"{value!r} is not a duration: write 10 or 10s, 500ms, 2m, 1h", param, ctx)
         duration_ms = round(float(found[1]) * self._MS[found[2]])
         if duration_ms > self._LONGEST_MS:
             self.fail(f"{value!r} is longer than a year", param, ctx)
@@ -66,7 +66,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # click before 8.2 h
 
 
 class RunCommand(click.Command):
-    """A command that runs another. What belongs to whom must be plain: a -- stands between them."""
+    """A command that runs another one. A -- between them makes clear which options belong to which."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         at = args.index("--") if "--" in args else len(args)
@@ -91,12 +91,12 @@ def duration_option(flag: str, default: str | None, text: str) -> Callable[[F], 
     )
 
 
-ttl_option = duration_option("--ttl", "30s", "How long the lease lasts unrenewed.")
-wait_option = duration_option("--wait", "0", "How long to wait while it is taken.")
+ttl_option = duration_option("--ttl", "30s", "How long the lease lasts without renewal.")
+wait_option = duration_option("--wait", "0", "How long to wait for it if it is taken.")
 max_hold_option = duration_option(
     "--max-hold",
     None,
-    "The longest it may be held, with all renewals.  [default: what its class allows, usually 1h]",
+    "The longest time it may be held, renewals included. [default: the maximum of its class, usually 1h]",
 )
 
 
@@ -109,7 +109,7 @@ max_hold_option = duration_option(
 @click.option(
     "--slots",
     type=click.IntRange(min=1),
-    help="Lock one of so many equal slots of RESOURCE, whichever is free first.",
+    help="Lock one of this many slots of RESOURCE, the first that is free.",
 )
 @click.argument("resources", nargs=-1, required=True, metavar="RESOURCE...")
 @click.pass_obj
@@ -122,28 +122,28 @@ def run_command(
     resources: tuple[str, ...],
     command: tuple[str, ...],
 ) -> int:
-    """Run COMMAND while RESOURCE is locked, as flock(1) does with a file.
+    """Run COMMAND while RESOURCE is locked, like flock(1) does with a file.
 
-    Of several resources all are locked or none; --wait is for the whole, and COMMAND ends with the first of
-    them that is lost. With --slots COMMAND runs as often at a time as there are slots: LOCKD_SLOT says which
-    it has, from 0 on, and LOCKD_RESOURCE is the slot's own name, RESOURCE:slot:0.
+    Several resources are locked all together or not at all. --wait applies to all of them, and COMMAND ends
+    when the first of them is lost. With --slots, up to that many COMMANDs run at the same time: LOCKD_SLOT
+    is the number of the slot, starting at 0, and LOCKD_RESOURCE is its name, RESOURCE:slot:0.
 
-    The agent renews the lease as long as COMMAND runs, up to --max-hold. COMMAND finds LOCKD_RESOURCE,
-    LOCKD_TOKEN, LOCKD_FENCE and LOCKD_DEADLINE_NS (at its start, on CLOCK_BOOTTIME) in its environment; of
-    a second resource LOCKD_RESOURCE_2 and LOCKD_FENCE_2, and so on.
+    The agent renews the lease while COMMAND runs, up to --max-hold. COMMAND has LOCKD_RESOURCE, LOCKD_TOKEN,
+    LOCKD_FENCE and LOCKD_DEADLINE_NS (at its start, on CLOCK_BOOTTIME) in its environment; for a second
+    resource LOCKD_RESOURCE_2 and LOCKD_FENCE_2, and so on.
 
-    An agent that is restarted, or killed, costs COMMAND nothing: the next one goes on with the lease. So does
-    a --wait.
+    If the agent is restarted or killed, COMMAND goes on: the next agent takes over the lease. A --wait also
+    continues.
 
-    If the lease is lost, COMMAND and all that it has started, daemons too, get SIGTERM at once, and SIGKILL
-    before the deadline of the lease: half a second before it, or a tenth of the TTL if that is less. SIGINT,
-    SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 sent to lockctl are passed on to COMMAND's process group;
-    Ctrl-C and Ctrl-Z work as usual.
+    If the lease is lost, COMMAND and everything it started, daemons included, get SIGTERM at once. SIGKILL
+    follows half a second before the deadline of the lease, or a tenth of the TTL before it if that is less.
+    SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 sent to lockctl are passed on to COMMAND's process
+    group; Ctrl-C and Ctrl-Z work as usual.
 
-    If lockctl is killed with -9, all of them are killed at once, and then the lock is free. What runs as
-    another user (sudo) is beyond its reach, and named: `sudo lockctl run ...` reaches it. So is what others
-    start for COMMAND (systemd-run, at, docker). What COMMAND leaves in the background when it ends goes on
-    without the lock.
+    If lockctl is killed with -9, all of these processes are killed at once, and then the lock is free.
+    lockctl can't kill processes of other users (sudo), and names them: use `sudo lockctl run ...`. Nor can
+    it kill what other services start for COMMAND (systemd-run, at, docker). Background processes that
+    COMMAND leaves behind when it ends go on without the lock.
     """
     if slots is not None and len(resources) > 1:
         raise click.UsageError("--slots goes with one RESOURCE")
@@ -152,10 +152,10 @@ def run_command(
 
 
 @click.command(
-    "lead", cls=RunCommand, epilog=_STATUSES_OF_LEAD, short_help="Run a command where its leader is."
+    "lead", cls=RunCommand, epilog=_STATUSES_OF_LEAD, short_help="Run a command on the host that leads."
 )
 @ttl_option
-@duration_option("--wait", "60s", "How long to stand in line at a time; its class says how long at most.")
+@duration_option("--wait", "60s", "How long to wait in line per attempt. The class sets the maximum.")
 @max_hold_option
 @click.argument("resource")
 @click.pass_obj
@@ -167,15 +167,15 @@ def lead_command(
     resource: str,
     command: tuple[str, ...],
 ) -> int:
-    """Run COMMAND while this host is the leader of RESOURCE; stand for leader while it is not.
+    """Run COMMAND while this host is the leader of RESOURCE, and wait to become the leader while it is not.
 
-    Start it on every host that may lead: COMMAND runs on one of them at a time. It runs as under `lockctl
-    run`; LOCKD_FENCE is the term, which grows from each to the next. When the lease is lost, COMMAND and all
-    that it has started is ended before the deadline, and lockctl stands for leader again, and starts COMMAND
-    anew in its next term. When COMMAND ends by itself, so does lockctl, and another may lead.
+    Start it on every host that may lead: COMMAND runs on one of them at a time, as it does under `lockctl
+    run`. LOCKD_FENCE is the term, a number that grows with each leader. When the lease is lost, COMMAND and
+    everything it started are killed before the deadline. lockctl then waits to become the leader again, and
+    restarts COMMAND in its next term. When COMMAND exits, lockctl exits too, and another host may lead.
 
-    A lease is lost at its class's max_hold at the latest, usually 1h: give leaders a class of their own with
-    a long one, see lockd.example.yml.
+    A lease ends at the max_hold of its class, usually 1h. Give leaders a separate class with a long
+    max_hold: see lockd.example.yml.
     """
     return lead(Job(agent.socket_path, (os.fsencode(resource),), ttl_ms, wait_ms, max_hold_ms, command))
 
@@ -190,9 +190,9 @@ def lead_command(
 def lock(
     agent: AgentClient, ttl_ms: int, wait_ms: int, max_hold_ms: int | None, as_json: bool, resource: str
 ) -> None:
-    """Lock RESOURCE for a fixed time, the TTL. Nobody renews it unless you do: see extend.
+    """Lock RESOURCE for a fixed time, the TTL. It is not renewed automatically: see extend.
 
-    Prints one line, TOKEN FENCE DEADLINE_NS (on CLOCK_BOOTTIME), or nothing when it wasn't locked:
+    Prints one line, TOKEN FENCE DEADLINE_NS (on CLOCK_BOOTTIME), or nothing if it could not be locked:
 
     \b
       lease=$(lockctl lock backup --ttl 60s) || exit
@@ -202,8 +202,8 @@ def lock(
       ...
       lockctl unlock backup "$token"
 
-    It outlives this command and the script. Prefer `lockctl run` where you can: it renews, releases and
-    watches.
+    The lock outlives this command and the script. Prefer `lockctl run` where you can: it renews the lease,
+    watches it and releases it.
     """
     words: list[str | int] = ["LOCK", resource, ttl_ms, "WAIT", wait_ms, "DETACHED"]
     if max_hold_ms is not None:
@@ -224,27 +224,27 @@ token_argument = click.argument("token", envvar="LOCKD_TOKEN", callback=_read_to
 @token_argument
 @click.pass_obj
 def unlock(agent: AgentClient, as_json: bool, resource: str, token: str) -> None:
-    """Release RESOURCE, which was locked with TOKEN. From any host.
+    """Release RESOURCE, which was locked with TOKEN. Works from any host.
 
-    Others on this host can see what stands on a command line: TOKEN may also be in LOCKD_TOKEN of the
-    environment, or - to be read from standard input.
+    Other users of this host can see your command line. To hide TOKEN, set it in the environment as
+    LOCKD_TOKEN, or give - to read it from standard input.
     """
     agent.ask("UNLOCK", resource, token)
     if as_json:
         print_json({"resource": resource, "released": True})
 
 
-@click.command(short_help="Have what was locked with a token last longer.")
+@click.command(short_help="Extend a lease.")
 @ttl_option
 @json_option
 @click.argument("resource")
 @token_argument
 @click.pass_obj
 def extend(agent: AgentClient, ttl_ms: int, as_json: bool, resource: str, token: str) -> None:
-    """Have RESOURCE, locked with TOKEN, last for a TTL from now; never less than it would have.
+    """Extend the lease of RESOURCE, locked with TOKEN, to a TTL from now. Never shortens it.
 
-    TOKEN may be in LOCKD_TOKEN, or - for standard input. Prints TOKEN FENCE DEADLINE_NS as lock does; FENCE
-    is - when the agent of another host granted it.
+    TOKEN can be - to read standard input, or come from LOCKD_TOKEN. Prints TOKEN FENCE DEADLINE_NS, as lock
+    does. FENCE is - if the agent of another host granted the lease.
     """
     _print_lease(resource, agent.ask("EXTEND", resource, token, ttl_ms), as_json)
 

@@ -1,7 +1,7 @@
 """The command `lockctl`: locks for shell scripts, and what operators see and do.
 
-Each command asks the agent of this host and prints what it says. Starting up quickly matters to scripts, so
-what only some commands need (redis-py, rich, the checks of `doctor`) is imported by them alone.
+Each command asks the agent of this host and prints its answer. Scripts need it to start quickly, so a module
+that only some commands need (redis-py, rich, the checks of `doctor`) is imported by those alone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from lockd.lockctl.change import cluster, force_release, master, reload
 from lockd.lockctl.errors import CannotExecute, Lost, Refused, Unreachable
 from lockd.lockctl.failures import ExitStatus, report
 from lockd.lockctl.locks import extend, lead_command, lock, run_command, unlock
+from lockd.lockctl.runbook import runbook
 from lockd.lockctl.script import script
 from lockd.lockctl.top import top
 from lockd.lockctl.view import doctor, holder, locks, masters, ping
@@ -31,22 +32,22 @@ Exit status:
       this token (unlock, extend), not confirmed; doctor: there are warnings;
       reload --check: the agent runs with other settings; script: not recognised
    2  doctor: there are failures
-  64  the command line is wrong
-  65  the agent finds the request wrong, or impossible now; reload: refused
+  64  invalid command line
+  65  the agent refused the request as invalid, or not possible now; reload: refused
   69  the agent can't be reached, or is stopping
   74  no quorum: too few masters have a vote, or clocks can't be trusted now
-  75  taken: held by another, also after --wait
-  76  lost: the lease had ended before
-  77  denied by a policy or a limit, or for operators only
+  75  taken: still held by another holder, even after --wait
+  76  lost: the lease had already ended
+  77  denied by a policy or a limit, or only for operators
  130  interrupted (Ctrl-C)
-`lockctl run` has more of them: see `lockctl run --help`.
+`lockctl run` has more: see `lockctl run --help`.
 
 Durations are written 10 or 10s, 500ms, 2m, 1h.
 """
 
 
 class Lockctl(click.Group):
-    """Turns whatever goes wrong into a few lines on stderr and an exit status."""
+    """Turns every failure into a few lines on stderr and an exit status."""
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         extra["standalone_mode"] = False
@@ -61,7 +62,7 @@ class Lockctl(click.Group):
         except click.Abort:
             status = ExitStatus.INTERRUPTED
         except BrokenPipeError:
-            # Nobody reads any more, as in `lockctl locks | head`. Python's last flush must not fail either.
+            # The reader has gone, as in `lockctl locks | head`. Python's last flush must not fail either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             status = 128 + signal.SIGPIPE
         sys.exit(status if isinstance(status, int) else ExitStatus.DONE)
@@ -80,16 +81,16 @@ class Lockctl(click.Group):
 )
 @click.pass_context
 def main(ctx: click.Context, socket_path: str) -> None:
-    """Locks for shell scripts, and a look at lockd for operators: `lockctl doctor` is where to begin.
+    """Locks for shell scripts, and tools for operators of lockd. Start with `lockctl doctor`.
 
-    A RESOURCE is the name of what is locked, as backup or invoice:42.
+    A RESOURCE is the name of what is locked, such as backup or invoice:42.
     """
     ctx.obj = AgentClient(socket_path)
 
 
 for _command in (
     *(run_command, lead_command, lock, unlock, extend),
-    *(holder, locks, masters, top, ping, doctor),
+    *(holder, locks, masters, top, ping, doctor, runbook),
     *(force_release, cluster, master, reload),
     script,
 ):

@@ -11,11 +11,11 @@ import click
 from lockd.lockctl.agent import Row
 from lockd.text import format_ms, printable
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def format_us(us: int) -> str:
-    """As format_ms, for what is shorter, and may be negative."""
+    """As format_ms, for durations that are shorter, and may be negative."""
     return f"{us / 1000:.2f}ms" if abs(us) < 1_000_000 else f"{us / 1_000_000:.1f}s"
 
 
@@ -41,12 +41,13 @@ def _process(held: Row) -> str:
 
 
 def pid(lease: Row) -> str:
-    """Whose it is, unless it is nobody's."""
+    """Its holder, if it has one."""
     return "kept" if lease["kept"] else str(lease["pid"])
 
 
 def via(lease: Row) -> str:
-    """What it was asked for with: LOCK, or Redis's own commands or a script, and the library that sent it."""
+    """How it was asked for: with LOCK, or with Redis's own commands or a script, and the library that sent
+    it."""
     way, library = str(lease.get("via", "lock")), lease.get("library")
     return f"{way}, {library}" if library else way
 
@@ -79,7 +80,7 @@ def _print_rich_table(headings: Sequence[str], cells: Iterable[Sequence[str]]) -
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
-        # Names and reasons may be long; what else there is must be seen whole.
+        # Names and reasons may be long; all else must be seen whole.
         table.add_column(heading, overflow="fold", no_wrap=heading not in ("RESOURCE", "WHY NO VOTE"))
     for row in cells:
         table.add_row(*map(Text, row))

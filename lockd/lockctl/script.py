@@ -1,4 +1,4 @@
-"""The command `lockctl script`: what a script of an app is taken for."""
+"""The command `lockctl script`: what an app's script is recognised as."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from lockd.text import printable
 @click.argument("file", type=click.File("rb"))
 @json_option
 def script(file: BinaryIO, as_json: bool) -> int:
-    """What a Lua script is taken for. FILE may be -, for the input.
+    """Show which lock operation a Lua script is recognised as. FILE can be - for standard input.
 
-    Scripts are recognised as one of a few operations on a lock, or refused. They are never run. For one that
-    is refused, this says why, its normal form, and which operations there are; the exit status is 1. No agent
-    is asked.
+    Scripts are recognised as one of a few lock operations, or refused. They are never run. For a refused
+    script this prints the reason, its normal form and the known operations; the exit status is 1. This needs
+    no agent.
     """
     taken = recognise(file.read(MOST_BYTES + 1))
     if isinstance(taken, Recognised):

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from lockd.lockctl.order import sorted_leases
 from lockd.lockctl.printing import pid
+from lockd.text import format_ms
 
 LEASES_SHOWN = 10
 RATE_WINDOW_S = 3.0
@@ -36,7 +38,7 @@ class Snapshot:
         return sum(master["vote"] == 1 for master in self.masters)
 
     def number(self, name: str) -> int:
-        """A whole number of INFO, 0 when it isn't there."""
+        """A whole number of INFO, 0 when it is missing."""
         try:
             return int(self.info.get(name, "0"))
         except ValueError:
@@ -70,30 +72,37 @@ def masters_table(snapshot: Snapshot, narrow: bool = False) -> Table:
     )
 
 
-def leases_table(snapshot: Snapshot, narrow: bool = False, most: int = LEASES_SHOWN) -> RenderableType:
-    """The leases that are waited for the most, then those held the longest, and how many more there are."""
+def leases_table(
+    snapshot: Snapshot, narrow: bool = False, most: int | None = LEASES_SHOWN, order: str = "worst"
+) -> RenderableType:
+    """The first `most` leases in this order, and how many more there are. None: all."""
     if not snapshot.leases:
         return Text("no lease is held through this agent", style="dim")
-    first = sorted(snapshot.leases, key=lambda lease: (-int(lease["waiters"]), -int(lease["held_ms"])))
+    first = sorted_leases(snapshot.leases, order)
     table = _table(
-        [_lease_cells(lease) for lease in first[:most]],
+        [_lease_cells(lease) for lease in (first if most is None else first[: max(1, most)])],
         numbers=("pid", "fence", "held for", "valid for", "waiting"),
         shrinks="held",
         without=("pid", "class", "valid for") if narrow else (),
     )
-    if len(first) > most:
-        table.add_row(Text(f"and {len(first) - most} more", style="dim"))
-    return table
+    return with_the_rest(table, len(first))
 
 
-def totals_line(snapshot: Snapshot, rates: Rates, held: int | None = None) -> Text:
-    """`held`: where the leases were too many to be in the snapshot."""
+def with_the_rest(table: Table, count: int) -> RenderableType:
+    """The table and, when it doesn't have all rows, how many more there are."""
+    if table.row_count == count:
+        return table
+    return Group(table, Text(f"… and {count - table.row_count} more", style="dim"))
+
+
+def totals_line(snapshot: Snapshot, rates: Rates, held: str | None = None, narrow: bool = False) -> Text:
+    """`held`: what to say instead of the number of leases in the snapshot."""
     parts = [
         votes(snapshot),
-        f"{len(snapshot.leases) if held is None else held} held",
+        held or f"{len(snapshot.leases)} held",
         f"{snapshot.number('waiters')} waiting",
         f"{rates.per_second('grants_total'):.1f} grants/s",
-        f"{rates.per_second('releases_total'):.1f} releases/s",
+        *([] if narrow else [f"{rates.per_second('releases_total'):.1f} releases/s"]),
         f"{rates.per_second('refusals_total'):.1f} refused/s",
     ]
     return Text(" · ".join(parts))
@@ -102,7 +111,7 @@ def totals_line(snapshot: Snapshot, rates: Rates, held: int | None = None) -> Te
 def _table(
     rows: Sequence[Mapping[str, str | Text]], numbers: Sequence[str], shrinks: str, without: Sequence[str]
 ) -> Table:
-    """A plain table of rows by heading. Where the terminal is too narrow, the column `shrinks` gives way."""
+    """A plain table of rows by heading. If the terminal is too narrow, the column `shrinks` gets narrower."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     headings = [heading for heading in rows[0] if heading not in without]
     for heading in headings:
@@ -132,16 +141,17 @@ def _master_cells(master: Mapping[str, Any], pids: Mapping[str, int]) -> dict[st
 
 def _lease_cells(lease: Mapping[str, Any]) -> dict[str, str | Text]:
     everywhere = lease["masters"] == lease["of"]
+    on_masters = Text(f"{lease['masters']} of {lease['of']}", style="" if everywhere else "yellow")
     return {
         "held": Text(str(lease["resource"]), no_wrap=True, overflow="ellipsis"),
         "holder": str(lease["holder"]),
         "pid": pid(lease),
         "class": str(lease["class"]),
         "fence": str(lease["fence"]),
-        "held for": _duration_ms(lease["held_ms"]),
-        "valid for": _duration_ms(lease["ttl_ms"]),
-        "masters": Text(f"{lease['masters']} of {lease['of']}", style="" if everywhere else "yellow"),
-        "waiting": str(lease["waiters"] or ""),
+        "held for": format_ms(lease["held_ms"]),
+        "valid for": format_ms(lease["ttl_ms"]),
+        "masters": Text("LOST", style="bold red") if lease["lost"] else on_masters,
+        "waiting": Text(str(lease["waiters"] or ""), style="bold"),
     }
 
 
@@ -155,7 +165,3 @@ def votes(snapshot: Snapshot) -> str:
 
 def _duration_us(value: Any) -> str:
     return "" if value is None else f"{int(value) / 1000:.2f} ms"
-
-
-def _duration_ms(value: Any) -> str:
-    return "" if value is None else f"{int(value) / 1000:.1f} s"

@@ -1,7 +1,7 @@
 """`lockctl top`: masters, classes and leases of this host, live in a terminal.
 
-It asks over the agent's socket and nothing else. An agent that is away, being restarted say, is no end: the
-last picture stays, with a line that says how old it is, until the agent is back.
+It uses only the agent's socket. If the agent is away, for example because it is being restarted, `top` goes
+on: the last picture stays, with a line that says how old it is, until the agent is back.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lockd.health import LOSS_IS_NEWS_MS, AgentHealth, Assessment, Level, availability, safety
+from lockd.health import AgentHealth, Assessment, Level, availability, safety
 from lockd.lockctl.agent import AgentClient, Row
 from lockd.lockctl.errors import Refused, Unreachable
 from lockd.lockctl.locks import duration_option
+from lockd.lockctl.order import ORDERS, ClassLine, is_chosen, shares, sorted_classes
 from lockd.lockctl.printing import json_option, print_json
 from lockd.text import format_ms, printable
 
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
 
 ANSWER_WITHIN_S = 3.0
 LISTED_MOST = 5_000
-CLASSES_SHOWN = 12
 _LEAST_INTERVAL_MS = 100
-# However long it takes to list what is held: the agent has ten times as long to do its work.
+# However long it takes to list what is held, the agent gets ten times as long for its work.
 _REST_PER_LOOK = 10
 _STYLES = {Level.GOOD: "bold green", Level.WARNING: "bold yellow", Level.BAD: "bold white on red"}
 
@@ -79,17 +79,28 @@ class AgentReport:
         )
         return availability(health), safety(health)
 
-    def document(self) -> dict[str, Any]:
+    def document(self, patterns: Sequence[str] = ()) -> dict[str, Any]:
         available, safe = self.assessments()
+        shown = self.of_classes(patterns)
         return {
             "available": available._asdict(),
             "safe": safe._asdict(),
             "leases_held": int(self.info["leases"]),
             "waiters": int(self.info["waiters"]),
             "masters": self.masters,
-            "classes": self.classes,
-            "leases": self.leases,
+            "classes": shown.classes,
+            "leases": shown.leases,
         }
+
+    def of_classes(self, patterns: Sequence[str]) -> AgentReport:
+        """The same with only those classes, and only their leases."""
+        if not patterns:
+            return self
+        return replace(
+            self,
+            classes={name: numbers for name, numbers in self.classes.items() if is_chosen(name, patterns)},
+            leases=self.leases and [row for row in self.leases if is_chosen(str(row["class"]), patterns)],
+        )
 
     def snapshot(self) -> Snapshot:
         """The part of it that `lockd dev` shows as well."""
@@ -100,38 +111,57 @@ class AgentReport:
 
 
 @click.command(short_help="Masters, classes and leases of this host, live.")
-@duration_option("--interval", "1s", "How often to look.")
-@click.option("--once", is_flag=True, help="Print it once. So it is without a terminal.")
+@duration_option("--interval", "1s", "How often to refresh.")
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(list(ORDERS)),
+    default="worst",
+    show_default=True,
+    help="What comes first. worst: lost leases, leases that are not on all masters, then most waiters. "
+    "held: most leases, and those held longest. busy: most grants and refusals per second, newest leases.",
+)
+@click.option(
+    "--class",
+    "patterns",
+    metavar="PATTERN",
+    multiple=True,
+    help="Show only classes that match this glob, and their leases. May be given more than once.",
+)
+@click.option("--once", is_flag=True, help="Print everything once and exit: the default without a terminal.")
 @json_option
 @click.pass_obj
-def top(agent: AgentClient, interval_ms: int, once: bool, as_json: bool) -> None:
-    """Masters, classes, held leases and waiters of this host, live, with the answer on top to: are
-    locks available, are they safe?
+def top(
+    agent: AgentClient, interval_ms: int, order: str, patterns: tuple[str, ...], once: bool, as_json: bool
+) -> None:
+    """Show masters, classes, leases and waiters of this host, live. The first two lines say whether
+    locks are available and whether they are safe.
 
-    q or Ctrl-C ends it. It goes on while the agent restarts. --json prints once.
+    Tables are cut at the height of the terminal. Press q or Ctrl-C to quit. While the agent restarts,
+    the last picture stays. --json prints once, unsorted.
     """
     if as_json:
-        print_json(AgentReport.by(agent.ask).document())
+        print_json(AgentReport.by(agent.ask).document(patterns))
     elif once or not sys.stdout.isatty():
-        _print_once(AgentReport.by(agent.ask))
+        _print_once(AgentReport.by(agent.ask), order, patterns)
     else:
-        _watch(agent, max(interval_ms, _LEAST_INTERVAL_MS) / 1000)
+        _watch(agent, max(interval_ms, _LEAST_INTERVAL_MS) / 1000, order, patterns)
 
 
-def _print_once(report: AgentReport) -> None:
+def _print_once(report: AgentReport, order: str, patterns: Sequence[str]) -> None:
     from rich.console import Console
 
-    # In a pipe nothing is narrow: a line may be as long as it must.
+    # A pipe has no width: lines may be as long as they need to be.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    console.print(Screen(console).picture(report, None, rows=None))
+    console.print(Screen(console, order, patterns).picture(report, None, rows=None))
 
 
-def _watch(agent: AgentClient, interval_s: float) -> None:
+def _watch(agent: AgentClient, interval_s: float, order: str, patterns: Sequence[str]) -> None:
     from rich.console import Console
     from rich.live import Live
 
     console = Console(highlight=False)
-    screen, report, trouble = Screen(console), None, None
+    screen, report, trouble = Screen(console, order, patterns), None, None
     try:
         with (
             _ending_in_order(),
@@ -149,15 +179,16 @@ def _watch(agent: AgentClient, interval_s: float) -> None:
                 if keys.quit_within(rest_s):
                     return
     except KeyboardInterrupt:
-        """That is how one leaves it."""
+        """This is how users leave it."""
     except OSError:
-        # The terminal is gone: nobody is left to show anything to, and Python's last flush must not fail.
+        # The terminal is gone: there is nobody to show anything to, and Python's last flush must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
 def _ending_in_order() -> Iterator[None]:
-    """SIGTERM and SIGHUP end it as Ctrl-C does: with the terminal as it was. Ignored ones (nohup) stay so."""
+    """SIGTERM and SIGHUP end it as Ctrl-C does: with the terminal as it was. Ignored signals (nohup) stay
+    ignored."""
 
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -175,7 +206,8 @@ def _ending_in_order() -> Iterator[None]:
 
 
 class _Keys:
-    """The keyboard, one key at a time and unseen; nothing when standard input is no terminal."""
+    """The keyboard, one key at a time and without echo; does nothing when standard input is not a
+    terminal."""
 
     def __enter__(self) -> _Keys:
         self._before: list[Any] | None = None
@@ -211,12 +243,14 @@ class _Keys:
 
 
 class Screen:
-    """Draws what was seen last, and how the counters moved since."""
+    """Draws the latest report, and how the counters changed since the one before it."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, order: str = "worst", patterns: Sequence[str] = ()) -> None:
         from lockd.lockctl.tables import Rates
 
         self._console = console
+        self._order = order
+        self._patterns = patterns
         self._rates = Rates()
         self._before: AgentReport | None = None
         self._per_class: dict[str, dict[str, float]] = {}
@@ -226,7 +260,7 @@ class Screen:
         from rich.console import Group
         from rich.text import Text
 
-        from lockd.lockctl.tables import NARROW_COLUMNS
+        from lockd.lockctl.tables import NARROW_COLUMNS, masters_table
 
         if report is None:
             return Text(f"{printable(trouble)}; looking again", style="bold white on red")
@@ -235,8 +269,14 @@ class Screen:
             self._move_on(report)
             self._rates.add(snapshot)
         narrow = self._console.width < NARROW_COLUMNS
-        parts = [*self._head(report, trouble), Text(""), *self._tables(report, snapshot, narrow, rows)]
-        return Group(*parts)
+        head = Group(
+            *self._head(report, trouble),
+            *self._totals(report, snapshot, narrow),
+            Text(""),
+            masters_table(snapshot, narrow),
+        )
+        left = None if rows is None else rows - len(self._console.render_lines(head, pad=False))
+        return Group(head, *self._tables(report.of_classes(self._patterns), narrow, left))
 
     def _head(self, report: AgentReport, trouble: str | None) -> list[RenderableType]:
         from rich.text import Text
@@ -247,52 +287,70 @@ class Screen:
             return [Text(line, style="bold white on red")]
         return [Text(assessment.text, style=_STYLES[assessment.level]) for assessment in report.assessments()]
 
-    def _tables(
-        self, report: AgentReport, snapshot: Snapshot, narrow: bool, rows: int | None
-    ) -> list[RenderableType]:
+    def _totals(self, report: AgentReport, snapshot: Snapshot, narrow: bool) -> list[RenderableType]:
+        """Sums of the host and, if only some classes are shown, of those."""
         from rich.text import Text
 
-        from lockd.lockctl.tables import leases_table, masters_table, totals_line
+        from lockd.lockctl.tables import totals_line
 
-        classes = self._classes_table(report)
-        used = 2 + len(report.masters) + 1 + classes.row_count + 1 + 10
-        most = max(3, rows - used) if rows else LISTED_MOST
+        of_classes = "" if narrow else f", {len(report.classes)} classes"
+        held = f"{report.info['leases']} held{of_classes}"
+        totals: list[RenderableType] = [totals_line(snapshot, self._rates, held, narrow)]
+        if self._patterns:
+            chosen = report.of_classes(self._patterns).classes
+            leases, waiters = (sum(now[key] for now in chosen.values()) for key in ("leases", "waiters"))
+            words = printable(", ".join(self._patterns))
+            totals.append(Text(f"{words}: {len(chosen)} classes · {leases} held · {waiters} waiting"))
+        return totals
+
+    def _tables(self, report: AgentReport, narrow: bool, left: int | None) -> list[RenderableType]:
+        """Classes and leases, each cut to its share of the lines that are left."""
+        from rich.text import Text
+
+        from lockd.lockctl.tables import leases_table
+
+        many = (len(report.classes), len(report.leases or ()))
+        classes_most, leases_most = (None, None) if left is None else _fitting(left, many)
         if report.leases is None:
             leases: RenderableType = Text(f"{report.info['leases']} leases are too many to list", style="dim")
+        elif self._patterns and not report.leases:
+            leases = Text("no lease of these classes is held", style="dim")
         else:
-            leases = leases_table(snapshot, narrow, most)
-        blank = Text("")
-        totals = totals_line(snapshot, self._rates, held=int(report.info["leases"]))
-        return [totals, blank, masters_table(snapshot, narrow), blank, classes, blank, leases]
+            leases = leases_table(report.snapshot(), narrow, leases_most, self._order)
+        return [Text(""), self._classes_table(report, classes_most), Text(""), leases]
 
-    def _classes_table(self, report: AgentReport) -> Any:
+    def _classes_table(self, report: AgentReport, most: int | None) -> RenderableType:
         from rich.table import Table
         from rich.text import Text
 
+        from lockd.lockctl.tables import with_the_rest
+
+        if not report.classes:
+            return Text("no class matches", style="dim")
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        table.add_column("class", no_wrap=True)
+        table.add_column("class", overflow="ellipsis", no_wrap=True)
         for heading in ("held", "waiting", "longest wait", "grants/s", "refused/s", "lost"):
             table.add_column(heading, justify="right", no_wrap=True)
-        busiest = sorted(
-            report.classes.items(), key=lambda one: (-one[1]["waiters"], -one[1]["leases"], one[0])
-        )
-        for name, now in busiest[:CLASSES_SHOWN]:
-            moved = self._per_class.get(name, {})
+        lines = sorted_classes([self._line(name, now) for name, now in report.classes.items()], self._order)
+        for line in lines if most is None else lines[: max(1, most)]:
+            waiters = line.now["waiters"]
             table.add_row(
-                name,
-                str(now["leases"]),
-                Text(str(now["waiters"]), style="bold" if now["waiters"] else "dim"),
-                format_ms(now["oldest_wait_ms"]) if now["waiters"] else "",
-                f"{moved.get('grants', 0.0):.1f}",
-                f"{moved.get('refusals', 0.0):.1f}",
-                Text(_lost(now), style="bold red" if _lost_lately(now) else "dim"),
+                line.name,
+                str(line.now["leases"]),
+                Text(str(waiters), style="bold" if waiters else "dim"),
+                format_ms(line.now["oldest_wait_ms"]) if waiters else "",
+                f"{line.grants:.1f}",
+                f"{line.refusals:.1f}",
+                Text(_lost(line), style="bold red" if line.lost_lately else "dim"),
             )
-        if len(busiest) > CLASSES_SHOWN:
-            table.add_row(Text(f"and {len(busiest) - CLASSES_SHOWN} more", style="dim"))
-        return table
+        return with_the_rest(table, len(lines))
+
+    def _line(self, name: str, now: Mapping[str, int]) -> ClassLine:
+        moved = self._per_class.get(name, {})
+        return ClassLine(name, now, moved.get("grants", 0.0), moved.get("refusals", 0.0))
 
     def _move_on(self, report: AgentReport) -> None:
-        """Counters per second since the last report; an agent that began anew counts from 0."""
+        """Counters per second since the last report; a restarted agent counts from 0."""
         before, self._before = self._before, report
         if before is None or report.at_s <= before.at_s:
             return
@@ -306,14 +364,19 @@ class Screen:
         }
 
 
-def _lost(now: Mapping[str, int]) -> str:
-    """What nobody meant to be lost, and when that was last."""
-    lost = str(now["losses"] - now.get("losses_meant", 0))
-    return f"{lost}, {format_ms(now['last_loss_ms'])} ago" if "last_loss_ms" in now else lost
+def _fitting(lines: int, many: Sequence[int]) -> list[int]:
+    """How many rows each table shows in so many lines.
+
+    Each has an empty line and headings above it and, if it is cut, a line below that says so.
+    """
+    given = shares(lines - 2 * len(many), many)
+    return [got if got == rows else got - 1 for got, rows in zip(given, many, strict=True)]
 
 
-def _lost_lately(now: Mapping[str, int]) -> bool:
-    return now.get("last_loss_ms", LOSS_IS_NEWS_MS) < LOSS_IS_NEWS_MS
+def _lost(line: ClassLine) -> str:
+    """How many leases were lost unintended, and when that was last."""
+    ago_ms = line.now.get("last_loss_ms")
+    return str(line.lost) if ago_ms is None else f"{line.lost}, {format_ms(ago_ms)} ago"
 
 
 def _safe(row: Row) -> Row:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 import time
 from typing import TYPE_CHECKING
 
@@ -26,8 +29,12 @@ from lockd.text import format_ms, printable
 if TYPE_CHECKING:
     from lockd.lockctl.doctor import Finding
 
-# Reading through all that the masters hold takes longer than a lock.
+# Reading everything that the masters hold takes longer than a lock.
 LISTING_WITHIN_S = 120.0
+
+# The column at which the texts of findings begin, and the least width for which their lines are broken.
+_INDENT = 24
+_LEAST_WIDTH = 30
 
 _LEASE_COLUMNS: tuple[Column, ...] = (
     ("RESOURCE", lambda row: row["resource"]),
@@ -68,12 +75,12 @@ _MASTER_COLUMNS: tuple[Column, ...] = (
 )
 
 
-@click.command(short_help="Say who holds a resource.")
+@click.command(short_help="Show who holds a resource.")
 @json_option
 @click.argument("resource")
 @click.pass_obj
 def holder(agent: AgentClient, as_json: bool, resource: str) -> int:
-    """Say who holds RESOURCE, and on how many masters. Exit status 1 when it is free."""
+    """Show who holds RESOURCE, and on how many masters. Exit status 1 if it is free."""
     held = agent.ask("HOLDER", resource)
     if as_json:
         print_json(held)
@@ -84,15 +91,15 @@ def holder(agent: AgentClient, as_json: bool, resource: str) -> int:
     return ExitStatus.NO if held is None else ExitStatus.DONE
 
 
-@click.command(short_help="List what is locked.")
+@click.command(short_help="List locked resources.")
 @json_option
-@click.option("--local", is_flag=True, help="Only what this host's agent has granted, with more about it.")
+@click.option("--local", is_flag=True, help="Only leases of this host's agent, with more details.")
 @click.argument("pattern", default="*")
 @click.pass_obj
 def locks(agent: AgentClient, as_json: bool, local: bool, pattern: str) -> None:
-    """List what is locked, on all hosts: resources that match the glob PATTERN, or all of them.
+    """List the locked resources of all hosts, or those that match the glob PATTERN.
 
-    Shown are leases of classes that you may lock, and your own; to operators all.
+    You see your own leases and those of classes that you may lock. Operators see all.
     """
     words = ["LOCKS", pattern, "LOCAL"] if local else ["LOCKS", pattern]
     found: list[Row] = agent.ask(*words, within_s=LISTING_WITHIN_S)
@@ -109,7 +116,7 @@ def locks(agent: AgentClient, as_json: bool, local: bool, pattern: str) -> None:
 @json_option
 @click.pass_obj
 def masters(agent: AgentClient, as_json: bool) -> None:
-    """List the masters: which of them have a vote, and why the others have none."""
+    """List the masters: which have a vote, and why the others don't."""
     rows: list[Row] = agent.ask("MASTERS")
     if as_json:
         print_json(rows)
@@ -119,11 +126,11 @@ def masters(agent: AgentClient, as_json: bool) -> None:
     click.echo(f"{votes} of {len(rows)} have a vote, {quorum} are needed", err=True)
 
 
-@click.command(short_help="Ask the agent for a sign of life.")
+@click.command(short_help="Check that the agent answers.")
 @json_option
 @click.pass_obj
 def ping(agent: AgentClient, as_json: bool) -> None:
-    """Ask the agent for a sign of life, and say how long it took."""
+    """Check that the agent answers, and show how long it took."""
     agent.ask("PING")  # the first one loads what asking needs
     started_ns = time.monotonic_ns()
     agent.ask("PING")
@@ -134,20 +141,20 @@ def ping(agent: AgentClient, as_json: bool) -> None:
         click.echo(f"PONG in {format_us(took_us)}")
 
 
-@click.command(short_help="Check everything, and say what to do.")
+@click.command(short_help="Check everything, and say how to fix problems.")
 @json_option
 @click.option(
     "--config",
     "config_path",
     type=click.Path(exists=True, dir_okay=False),
-    help="The agent's configuration, to compare with what the agent and the masters have.",
+    help="The agent's configuration file. It is compared with what the agent and the masters use.",
 )
 @click.pass_obj
 def doctor(agent: AgentClient, as_json: bool, config_path: str | None) -> int:
-    """Check everything that can be checked from here, and say what to do about what isn't well.
+    """Check everything that can be checked from this host, and say how to fix each problem.
 
-    Locks and releases a resource of its own, lockctl-doctor:HOST:PID, to see that it works. Exit status 0:
-    all is well; 1: there are warnings; 2: there are failures.
+    To test locking, it locks and releases the resource lockctl-doctor:HOST:PID. Exit status 0: all is well;
+    1: there are warnings; 2: there are failures.
     """
     from lockd.lockctl.doctor import examine, worst_of
 
@@ -164,6 +171,16 @@ def doctor(agent: AgentClient, as_json: bool, config_path: str | None) -> int:
 def _print_finding(finding: Finding) -> None:
     color = ("green", "yellow", "red")[finding.severity]
     mark = click.style(f"{finding.severity.name.lower():8}", fg=color)
-    click.echo(f"{mark} {finding.check:14} {printable(finding.what)}")
+    click.echo(f"{mark} {finding.check:14} {_below(finding.what, _INDENT)}")
     if finding.then:
-        click.echo(f"{'':24}-> {printable(finding.then)}")
+        click.echo(f"{'':{_INDENT}}-> {_below(finding.then, _INDENT + 3)}")
+
+
+def _below(text: str, indent: int) -> str:
+    """A text that begins at this column. On a terminal its further lines begin there, too."""
+    text = printable(text)
+    width = shutil.get_terminal_size().columns - indent
+    if not sys.stdout.isatty() or width < _LEAST_WIDTH:
+        return text
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return f"\n{'':{indent}}".join(lines)

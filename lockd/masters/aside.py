@@ -1,7 +1,7 @@
-"""One command to a master under another user than the agent's, on a connection of its own.
+"""One command to a master as another user than the agent's, on a separate connection.
 
-What only operators may write (identities) is written so: their password passes through the agent for one
-command, and is neither kept nor logged nor in any error.
+What only operators may write (identities) is written this way. Their password passes through the agent for
+one command, and is not kept, logged, or part of any error.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from lockd.masters.scripts import command
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who asks, as one user of the masters."""
+    """Asks as one user of the masters."""
 
     username: str
     password: bytes = field(repr=False)
@@ -55,7 +55,8 @@ async def _ask(who: Credentials, config: Config, master: Master, question: bytes
 
 
 class _Answers:
-    """What a master says, in its order. It may be a bad one: what announces more than can be is not read."""
+    """A master's answers, in order. The master may be a bad one: if it announces more than can be, that is
+    not read."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
@@ -64,12 +65,12 @@ class _Answers:
         self._read_bytes = 0
 
     async def next(self) -> Any:
-        """Raises MasterError, also for what is no answer of Redis."""
+        """Raises MasterError, also for an answer that Redis never gives."""
         try:
             while (answer := self._parser.gets()) is UNFINISHED:
                 self._feed(await self._reader.read(4096))
         except (TooLarge, hiredis.ProtocolError, TypeError):
-            # TypeError: maps of RESP3 may have keys that Python's can't.
+            # TypeError: maps of RESP3 may have keys that Python's dicts can't.
             raise MasterError("it doesn't speak Redis") from None
         if isinstance(answer, hiredis.ReplyError):
             raise MasterError(one_line(str(answer)))

@@ -1,8 +1,7 @@
-"""Carries out changes of who the members are (lockd/core/changes) on the masters.
+"""Carries out changes of the members (lockd/core/changes) on the masters.
 
-`writer` is whose right it is to write identities. Agents may only read them, so that a lost app host can't
-wipe who the masters are; without a writer the agent tries it as itself, which works where no ACL says
-otherwise.
+`writer` has the right to write identities. Agents may only read them, so that a compromised app host can't
+wipe them. Without a writer the agent tries it as itself, which works if no ACL forbids it.
 """
 
 import asyncio
@@ -68,7 +67,7 @@ class _Doer:
         self._writer = writer
 
     async def what(self, step: Step) -> Any:
-        """It is asked for. Returns its answer. Raises NotPossible."""
+        """Ask it. Returns its answer. Raises NotPossible."""
         links = self._fleet.links
         match step:
             case LookAgain():
@@ -96,14 +95,14 @@ class _Doer:
 
     def _not_written(self, name: str, why: str) -> str:
         if not why.startswith(("NOPERM", "WRONGPASS", "NOAUTH")):
-            return f"{name} failed while its identity was written ({why}): do the same again"
+            return f"{name} failed while its identity was written ({why}): repeat this"
         if self._writer is None:
             return (
-                f"{name} lets this agent not write identities ({why}): they are for operators. Do the same "
+                f"{name} does not let this agent write identities ({why}): only operators may. Repeat this "
                 "with AUTH user password (lockctl … --operator-user lockd_operator)"
             )
         user = self._writer.username
-        return f"{name} lets '{user}' not write identities ({why}): give the user who may"
+        return f"{name} does not let '{user}' write identities ({why}): use a user who may"
 
 
 async def look_again(fleet: Fleet) -> set[int]:
@@ -118,9 +117,9 @@ async def look_again(fleet: Fleet) -> set[int]:
 
 
 async def _blank_ones_introduced(fleet: Fleet) -> None:
-    """Right after a start they are known to be blank, and may not be asked yet: their scripts are being
+    """Right after a start they are known to be blank, and may not be asked yet: their scripts are still being
     loaded."""
-    # Seldom awaited, and an event of each link's: it is looked for.
+    # Rarely needed, and it would take an event of each link's: so it polls.
     while any(link.state is State.BLANK and not link.introduced for link in fleet.links):  # noqa: ASYNC110
         await asyncio.sleep(GLANCE_NS / 1e9)
 

@@ -8,7 +8,7 @@ class MasterError(Exception):
 
 
 class Unfit(MasterError):
-    """It answers, and can't be used as it is. `state` says what it is until that is mended."""
+    """It answers, and can't be used as it is. `state` says what it is until that is fixed."""
 
     def __init__(self, state: State, why: str) -> None:
         super().__init__(why)

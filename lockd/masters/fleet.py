@@ -1,4 +1,4 @@
-"""The masters of an agent, at work: links that stay up by themselves, and what goes out together."""
+"""The masters of an agent, at work: links that stay up, and questions that go out together."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,11 +16,9 @@ from lockd.core.notices import Notice, channel_of
 from lockd.masters import scripts
 from lockd.masters.link import Link
 
-_WEIGH_EVERY = fleet.WEIGH_NS // LOOK_NS
-
 
 class Gauge(Protocol):
-    """Who wants to know how long the masters take, and which of their votes did not count."""
+    """Counts how long the masters take, and which of their votes did not count."""
 
     def connected(self, master: int) -> None: ...
 
@@ -46,8 +44,8 @@ class Fleet(fleet.Fleet[Link]):
         noticed: Callable[[int, Notice, int], None],
         host: bytes,
     ) -> None:
-        """changed, broke, clocks_moved, noticed: told of what core.fleet says of these. host: this one, as it
-        is named in what the masters are asked."""
+        """changed, broke, clocks_moved, noticed: called with what core.fleet says about these. host: the name
+        of this host, as the masters are told it."""
         self.config = config
         self._changed = changed
         self._broke = broke
@@ -57,6 +55,7 @@ class Fleet(fleet.Fleet[Link]):
         """The first look at the masters is over."""
         self._gauge = gauge
         self._flushes = False
+        self._looks_soon = False
         self._tasks: list[asyncio.Task[None]] = []
         clocks = Clocks(
             len(config.masters),
@@ -72,7 +71,7 @@ class Fleet(fleet.Fleet[Link]):
 
         super().__init__(Configured(config.cluster, names), clocks, scripts, link_to)
 
-    # core.fleet: what it wants done
+    # What core.fleet needs done
 
     def flush_soon(self) -> None:
         if not self._flushes:
@@ -80,14 +79,31 @@ class Fleet(fleet.Fleet[Link]):
             asyncio.get_running_loop().call_soon(self._flush_next_turn)
 
     def _flush_next_turn(self) -> None:
-        """Poll once more first: what else is ready by now goes into the same write, and the same fsync."""
+        """Poll once more first: whatever else is ready by then goes into the same write, and the same
+        fsync."""
         asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flushes = False
+        self._look_soon()
         self.before_sending()
         for link in self.links:
             link.flush()
+
+    def _look_soon(self) -> None:
+        """Look often at the masters as long as one owes an answer (rule 5), and not at all otherwise: twenty
+        wakeups a second would be most of what an idle agent costs."""
+        if not self._looks_soon:
+            self._looks_soon = True
+            asyncio.get_running_loop().call_later(LOOK_NS / 1e9, self._look)
+
+    def _look(self) -> None:
+        self._looks_soon = False
+        now_ns = boottime_ns()
+        for link in self.links:
+            link.look(now_ns)
+        if any(link.waits_ns(now_ns) for link in self.links):
+            self._look_soon()
 
     def probe_soon(self, link: Link) -> None:
         link.probe_soon()
@@ -124,16 +140,10 @@ class Fleet(fleet.Fleet[Link]):
         self._tasks.append(loop.create_task(self._watch(), name="watch"))
 
     async def _watch(self) -> None:
-        """Look at all links often, and weigh anew at some of the times."""
-        beats = 0
+        """Weigh again a few times a second: votes also come and go because time passes."""
         while True:
-            await asyncio.sleep(LOOK_NS / 1e9)
-            now_ns = boottime_ns()
-            for link in self.links:
-                link.look(now_ns)
-            beats += 1
-            if beats % _WEIGH_EVERY == 0:
-                self.weigh(now_ns)
+            await asyncio.sleep(fleet.WEIGH_NS / 1e9)
+            self.weigh(boottime_ns())
 
     async def stop(self) -> None:
         for task in self._tasks:

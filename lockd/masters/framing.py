@@ -1,28 +1,29 @@
-"""Looks at what a master sends before hiredis does: a header that announces more than our questions can be
-answered with is refused when it is read.
+"""Looks at what a master sends before hiredis does. A header that announces more than any answer to our
+questions can have is refused when it is read.
 
-hiredis makes an array as long as its header says, at once: thirteen bytes make a list of 2^31 places, and
-giving that back stops the event loop for ten seconds. So headers are read here first. RESP is a flat sequence
-of lines, and of texts whose length the line before has named: it takes no more than to know where in such a
-text a chunk ends.
+hiredis allocates an array as long as its header says, at once: thirteen bytes make a list of 2^31 places, and
+freeing that stops the event loop for ten seconds. So headers are read here first. RESP is a flat sequence of
+lines, and of texts whose length the line before has named: it is enough to know where in such a text a chunk
+ends.
 """
 
 import re
 
 UNFINISHED = object()
-"""What hiredis gives, told so, when it has no whole reply: False is one, in RESP3."""
+"""What hiredis returns, because we ask it to, when it has no complete reply: False is a reply in RESP3."""
 LONGEST_BYTES = 1 << 20
-"""Of one reply. The largest that is asked for (a page of leases, all fence counters) is a third of this."""
+"""The largest text. The largest that is asked for (a page of leases, all fence counters) is a third of
+this."""
 MOST_ELEMENTS = 1 << 15
-"""Of one array. All fence counters are 8,192."""
+"""The longest array. All fence counters are 8,192."""
 _LONGEST_LINE = 4096
-"""Headers are short, and so are errors. One that comes byte by byte must not cost its square."""
+"""Headers are short, and so are errors. If one arrives byte by byte, the cost must not be quadratic."""
 
 DELETED = b":1\r\n"
 """A release that found its lease, alone in its chunk."""
 is_one_vote = re.compile(rb"\*3\r\n:1\r\n:[0-9]{1,19}\r\n:[0-9]{1,19}\r\n").fullmatch
-"""The same of a grant: with `DELETED`, nearly all that an agent with little to do hears. Where no text is
-`inside`, these need no `admit`."""
+"""The same for a grant. With `DELETED`, this is nearly everything that an agent with little to do hears. When
+no text is `inside`, these need no `admit`."""
 
 _OF_VOTES = b"*3\r\n:0123456789-"
 _VOTE = b"*3\r\n"
@@ -30,18 +31,18 @@ _ANSWERS = re.compile(
     rb"(?:\*3\r\n(?::-?[0-9]{1,19}\r\n){3}|:[01]\r\n"
     rb"|\*4\r\n(?::-?[0-9]{1,19}\r\n){3}\$32\r\n[0-9a-f]{32}\r\n)+"
 )
-"""Votes, releases, and refusals that name who has it."""
+"""Votes, releases, and refusals that name the lease that the master has."""
 _LINES = re.compile(rb"(?:[^*$=!%~>|\r\n][^\r\n]*\r\n)+")
 _TEXTS, _AGGREGATES = b"$=!", b"*~>%|"
 
 
 class TooLarge(Exception):
-    """More than is ever asked for was announced; the text says what."""
+    """The master announced more than is ever asked for; the text says what."""
 
 
 class Framing:
-    """Where in the stream of one connection the next byte is. `admit` each chunk before it is parsed.
-    inside: it is not the first one of an answer."""
+    """The position in the stream of one connection. `admit` each chunk before it is parsed. inside: the next
+    byte is not the first one of an answer."""
 
     __slots__ = ("_line", "_skip", "inside")
 
@@ -51,7 +52,8 @@ class Framing:
         self.inside = False
 
     def admit(self, data: bytes) -> None:
-        """Raises TooLarge. Nearly all that comes is whole votes and releases: they are known by sight."""
+        """Raises TooLarge. Nearly everything that arrives is whole votes and releases: these are recognised
+        at once."""
         if not self.inside:
             if (
                 data.endswith(b"\n")
@@ -80,13 +82,13 @@ class Framing:
         self.inside = bool(self._skip or self._line)
 
     def _begun(self, line: bytes) -> bytes:
-        """A line whose end did not come yet."""
+        """A line whose end has not arrived yet."""
         if len(line) > _LONGEST_LINE:
             raise TooLarge(f"a line of more than {_LONGEST_LINE} bytes")
         return line
 
     def _text_behind(self, header: bytes) -> int:
-        """How many bytes belong to the text that this line announces: 0 when it is none."""
+        """The length of the text that this line announces: 0 if it announces none."""
         kind, size = header[:1], header[1:]
         if kind in _TEXTS and kind:
             return self._size(size, LONGEST_BYTES, "a text of {} bytes") + 2 if size != b"-1" else 0

@@ -1,5 +1,5 @@
-"""The first words on a new connection to a master: who it is, how it is set, and whether it may be trusted
-with a vote."""
+"""The first questions on a new connection to a master: who it is, what its settings are, and whether it may
+be trusted with a vote."""
 
 import asyncio
 import ssl
@@ -14,14 +14,14 @@ from lockd.masters.failures import MasterError, Unfit
 
 _MOST = (1 << 63) - 1
 _WORD = 1_024
-"""As much is kept of a name, a setting or a version; nine names with their numbers are less."""
+"""How much is kept of a name, a setting or a version; nine names with their numbers are shorter."""
 
 Ask = Callable[..., "asyncio.Future[Any]"]
 
 
 async def log_in(call: Ask, config: Config) -> tuple[int, bool]:
-    """Authenticate when so configured, and give the connection a name; returns its id on the master, and
-    whether notices can be heard on it, among its answers."""
+    """Authenticate if configured, and name the connection. Returns its id on the master, and whether notices
+    can be received among its answers."""
     password = config.password()
     if password is not None:
         words = (config.auth.username, password) if config.auth.username else (password,)
@@ -35,7 +35,7 @@ async def log_in(call: Ask, config: Config) -> tuple[int, bool]:
 
 
 async def read_facts(call: Ask) -> MasterFacts:
-    """What `judge` needs to know. A master that is loading its data answers nothing but INFO."""
+    """What `judge` needs to know. A master that is loading its data answers only INFO."""
     info = _fields(replies.text(await call("INFO")))
     version = (
         f"Valkey {info['valkey_version'][:_WORD]}"
@@ -60,17 +60,23 @@ async def read_facts(call: Ask) -> MasterFacts:
         identity=Identity.parse(_pairs(identity)),
         settings={k: v for reply in values for k, v in _pairs(reply).items()},
         copying=Copying(_count(info, "connected_slaves"), _has_second_id(info), known=copied is not None),
+        aof_rewrite_ok=_aof_rewrite_ok(info),
         memory=Memory(*(_count(info, name) for name in ("used_memory", "maxmemory", "evicted_keys"))),
     )
 
 
+def _aof_rewrite_ok(info: Mapping[str, str]) -> bool | None:
+    status = info.get("aof_last_bgrewrite_status")
+    return None if status is None else status == "ok"
+
+
 def _has_second_id(info: Mapping[str, str]) -> bool:
-    """Only what was promoted has one: that of the master that it copied."""
+    """Only a promoted replica has this: the id of the master that it copied."""
     return info.get("master_replid2", "").strip("0") != ""
 
 
 async def have_scripts(call: Ask) -> None:
-    """See that our scripts are there: its own unit loads them, and where nobody does and this user may, we
+    """Check that our scripts are there. The master's unit loads them; if nobody does and this user may, we
     do. Raises Unfit: without them it can't vote."""
     there = replies.flags(
         await call("SCRIPT", "EXISTS", *(script.digest for script in scripts.ALL)), len(scripts.ALL)
@@ -85,13 +91,13 @@ async def have_scripts(call: Ask) -> None:
         names = ", ".join(script.name for script in missing)
         raise Unfit(
             State.MISCONFIGURED,
-            f"it lacks the scripts {names}, and this agent may not load them: systemctl reload lockd-master "
-            "on its host",
+            f"it lacks the scripts {names}, and this agent may not load them: on its host, "
+            "sudo systemctl reload lockd-master",
         ) from refused
 
 
 def tls_context(config: Config) -> ssl.SSLContext | None:
-    """What the connection is encrypted with, or None when it isn't."""
+    """The settings of the encryption, or None without TLS."""
     if config.tls is None:
         return None
     context = ssl.create_default_context(cafile=str(config.tls.ca_file))
@@ -101,16 +107,30 @@ def tls_context(config: Config) -> ssl.SSLContext | None:
 
 
 def tls_name(config: Config, master: Master) -> str | None:
-    """The name that the master's certificate has to carry. Where that is the master's own, no other machine
-    can answer in its place, whatever its address, and it may move to another one."""
+    """The name that the master's certificate has to carry. If that is the master's name, no other machine can
+    answer in its place, whatever its address, and the master may move to another address."""
     if config.tls is None:
         return None
     name = config.tls.server_name or "{host}"
     return name.replace("{name}", master.name).replace("{host}", master.host)
 
 
+def certificate_end_s(connection: ssl.SSLObject | None) -> float | None:
+    """When the certificate ends that the master has shown on this connection; None without TLS.
+
+    It is for information only: if it can't be read, the connection is as good as before.
+    """
+    if connection is None:
+        return None
+    try:
+        shown = connection.getpeercert()
+        return float(ssl.cert_time_to_seconds(str(shown["notAfter"]))) if shown else None
+    except (KeyError, ValueError):
+        return None
+
+
 def _count(info: Mapping[str, str], name: str) -> int:
-    """A number of INFO; 0 where it is none, or one that no counter of Redis reaches."""
+    """A number of INFO; 0 if it is not a number, or larger than any counter of Redis gets."""
     text = info.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 

@@ -28,12 +28,12 @@ from lockd.masters.scripts import command
 from lockd.transport import Transport, for_loop
 
 HEARD_AT_ONCE = 64
-"""So many answers of one master are heard in a turn of the event loop: each may be what an app waits for, and
-has its reply written. Of thousands that come together the others come after what else is due."""
+"""How many answers of one master are heard in a turn of the event loop. An app may wait for any of them, and
+then its reply is written. If thousands arrive together, the others come after what else is due."""
 
 
 class FutureCall:
-    """A single question to one master, outside of any ballot: a future that becomes its raw answer."""
+    """A single question to one master, outside of any ballot: a future that gets the raw answer."""
 
     __slots__ = ("future",)
 
@@ -76,8 +76,8 @@ class Link(link.Link):
         probed_after: Callable[[int], None],
         channel: bytes,
     ) -> None:
-        """voted_after, probed_after: told how long votes and looks at its clock took, in ns. channel: where
-        its notices for this host are."""
+        """voted_after, probed_after: called with how long votes and readings of its clock took, in ns.
+        channel: carries its notices for this host."""
         timeouts = config.timeouts
         patience = link.Patience(timeouts.master_ms * NS_PER_MS, timeouts.dead_ms * NS_PER_MS)
         super().__init__(index, listener, watch, patience, _as_sent)
@@ -87,6 +87,8 @@ class Link(link.Link):
         self._voted_after = voted_after
         self._probed_after = probed_after
         self._transport: Transport | None = None
+        self.certificate_end_s: float | None = None
+        """The end of the certificate that the master has shown on the present connection."""
         self._reader = hiredis.Reader(notEnoughData=UNFINISHED)
         self._framing = Framing()
         self._unfinished_bytes = 0
@@ -99,7 +101,7 @@ class Link(link.Link):
         self._look_closer = asyncio.Event()
         self._hurried: asyncio.Task[None] | None = None
 
-    # core.link: what it wants done
+    # What core.link needs done
 
     def hang_up(self) -> None:
         if self._transport is not None:
@@ -132,13 +134,14 @@ class Link(link.Link):
 
     def connection_made(self, transport: Transport) -> None:
         self._transport = transport
+        self.certificate_end_s = handshake.certificate_end_s(transport.get_extra_info("ssl_object"))
         self._reader = hiredis.Reader(notEnoughData=UNFINISHED)
         self._framing = Framing()
         self._unfinished_bytes = 0
         self._closed.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Ten answers for each grant come through here and `_hear`: they are written for speed."""
+        """Ten answers for each grant come through here and `_hear`, so both are written for speed."""
         framing = self._framing
         try:
             if framing.inside or not (data == DELETED or is_one_vote(data)):
@@ -150,7 +153,7 @@ class Link(link.Link):
             if self._unfinished_bytes > LONGEST_BYTES:
                 raise Nonsense(f"an answer of more than {LONGEST_BYTES} bytes")
         except Exception as broken:
-            # Ours, or of the parser: maps of RESP3 may have keys that Python's can't.
+            # Ours, or the parser's: maps of RESP3 may have keys that Python's dicts can't.
             self.talks_nonsense(str(broken), boottime_ns())
         if self.state is State.STALLED:
             self.look_if_alive(boottime_ns())
@@ -161,7 +164,8 @@ class Link(link.Link):
             if (reply := gets()) is UNFINISHED:
                 break
             self._unfinished_bytes = 0
-            # Read anew for each: what is granted must still be valid now, not when the chunk began (rule 1).
+            # The clock is read again for each: what is granted must be valid now, not when the chunk began
+            # (rule 1).
             now_ns = clock_gettime_ns(CLOCK_BOOTTIME)
             if reply.__class__ is hiredis.ReplyError:
                 heard(str(reply), now_ns, is_error=True)
@@ -175,18 +179,18 @@ class Link(link.Link):
             self._voted_after(took_ns)
 
     def _pushed(self, push: list[Any], now_ns: int) -> None:
-        """Behind SUBSCRIBE it is the answer."""
+        """After SUBSCRIBE it is the answer."""
         match push:
             case [b"message", _, payload]:
                 self.noticed(payload, now_ns)
             case [b"subscribe", _, _]:
                 self.heard(push, now_ns)
             case _:
-                raise Nonsense("it pushes what was not asked for")
+                raise Nonsense("it pushed something that was not requested")
 
     def _hear_more_soon(self) -> None:
-        """The rest of what came, in their order, in turns of their own. Nothing is read meanwhile: what comes
-        faster than it is heard waits at its master."""
+        """The rest of what arrived, in order, in later turns of the loop. Nothing is read meanwhile: a master
+        that sends faster than it is heard has to wait."""
         self._lags = True
         if self._transport is not None:
             self._transport.pause_reading()
@@ -194,23 +198,24 @@ class Link(link.Link):
 
     def _hear_more(self) -> None:
         if not self._lags or self.is_dropped:
-            return  # what was not heard of that connection is asked again on the next one
+            return  # what was not heard on that connection is asked again on the next one
         self._lags = False
         self.data_received(b"")
         if not self._lags and self._transport is not None and not self.is_dropped:
             self._transport.resume_reading()
 
     def eof_received(self) -> None:
-        """It is closed then."""
+        """It is called once that is closed."""
 
     def pause_writing(self) -> None:
-        """Of no matter: what it does not take in time costs it its vote."""
+        """It doesn't matter: a master that does not take the bytes in time loses its vote."""
 
     def resume_writing(self) -> None:
-        """Nor this."""
+        """This doesn't matter either."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.certificate_end_s = None
         self._lags = False
         self.broken(f"connection lost{f': {exc}' if exc else ''}", boottime_ns())
         self._closed.set()
@@ -219,14 +224,14 @@ class Link(link.Link):
     # Connecting
 
     async def run(self) -> None:
-        """Keep the link up for ever: connect, ask who it is, watch it, and again when that ends."""
+        """Keep the link up for ever: connect, ask who it is, watch it, and start again when that ends."""
         while True:
             try:
                 async with asyncio.timeout(self._config.timeouts.connect_ms / 1000):
                     await self._connect()
             except Exception as failure:
-                # Whatever it is (refused, no answer, a password file that can't be read just now): a link
-                # never gives up.
+                # Whatever the failure is (refused, no answer, a password file that can't be read just now), a
+                # link never gives up.
                 self._failed(failure)
             else:
                 await self._attend()
@@ -275,7 +280,8 @@ class Link(link.Link):
                 self.hears_notices = await self._subscribed()
 
     async def _subscribed(self) -> bool:
-        """Not where its user may not yet; nor without RESP3, where nothing else could be asked behind it."""
+        """Not if its user may not yet; nor without RESP3, since after SUBSCRIBE nothing else could be
+        asked."""
         if not self._speaks_resp3:
             return False
         try:
@@ -286,7 +292,7 @@ class Link(link.Link):
 
     async def _counter(self, slot: int) -> tuple[str, int]:
         asked: tuple[tuple[Any, ...], ...] = (("HGET", scripts.FENCES_KEY, slot), ("TIME",))
-        # As a list, which they come as: compiled, it would be taken at its type's word.
+        # As a list, the type in which they arrive: compiled code takes the declared type literally.
         stored, time = await asyncio.gather(*(self.call(*words) for words in asked))
         return "0" if stored is None else replies.text(stored), replies.time_us(time, SANE_MOST)
 
@@ -301,8 +307,7 @@ class Link(link.Link):
     # Watching over it
 
     async def _attend(self) -> None:
-        """Sample its clock every second and its settings every five, or at once when something looked
-        wrong."""
+        """Read its clock every second and its settings every five, or at once when something looked wrong."""
         beats = 0
         while not self._closed.is_set():
             self._look_closer.clear()
@@ -314,7 +319,7 @@ class Link(link.Link):
             except Nonsense as nonsense:
                 self.talks_nonsense(str(nonsense), boottime_ns())
             except Exception as failure:
-                # Whatever it is: a link never gives up.
+                # Whatever the failure is, a link never gives up.
                 self.drop(str(failure) or repr(failure), boottime_ns())
             beats = 0 if await self._called_within_a_beat() else beats + 1
             if not beats:
@@ -322,8 +327,8 @@ class Link(link.Link):
                 await asyncio.sleep(0.0 if self._closed.is_set() else max(0.0, rest_ns / 1e9))
 
     async def _called_within_a_beat(self) -> bool:
-        """Whether something looked wrong meanwhile. Not by `wait_for`: that of Python 3.11 forgets that its
-        task was cancelled when both come in one turn, and an agent that stops would wait for this link for
+        """Whether something looked wrong meanwhile. `wait_for` is not used: Python 3.11's forgets that its
+        task was cancelled when both happen in one turn, and an agent that stops would wait for this link for
         ever."""
         try:
             async with asyncio.timeout(link.PROBE_NS / 1e9):
@@ -333,7 +338,7 @@ class Link(link.Link):
         return True
 
     def probe_soon(self) -> None:
-        """Its clock is to be looked at now: others seem to have jumped."""
+        """Read its clock now: others seem to have jumped."""
         self._hurried = asyncio.get_running_loop().create_task(self._probe_in_a_hurry())
 
     async def _probe_in_a_hurry(self) -> None:
@@ -355,5 +360,5 @@ class Link(link.Link):
             self._look_closer.set()
 
     async def inspect_now(self) -> None:
-        """Look at the master again; also before the next beat, when it was formed or admitted."""
+        """Look at the master again; also before the next beat, after it was formed or admitted."""
         await self._follow(introduction.look_again(self, boottime_ns))

@@ -1,4 +1,4 @@
-"""What a master answers to a single question, taken for what it has to be, or not at all."""
+"""A master's answers to single questions. Each is read as what it has to be, or not at all."""
 
 from collections.abc import Sequence
 
@@ -36,7 +36,7 @@ def pairs(reply: object) -> Sequence[tuple[bytes, bytes]]:
 
 
 def flags(reply: object, count: int) -> list[int]:
-    """So many of 0 or 1."""
+    """A list of this many 0s and 1s."""
     if reply.__class__ is not list or len(reply) != count:
         raise Nonsense(f"{_kind(reply)} where {count} were expected")
     return [integer(flag, 0, 1) for flag in reply]
@@ -51,7 +51,7 @@ def time_us(reply: object, highest: int) -> int:
 
 
 def _kind(reply: object) -> str:
-    """Of whatever it is, never the whole: it may be a million nested lists."""
+    """What kind of reply it is, in a few words. Never all of it: it may be a million nested lists."""
     if isinstance(reply, list):
         return f"{len(reply)} elements"
     return one_line(repr(reply)) if isinstance(reply, int | float | None) else type(reply).__name__

@@ -1,5 +1,5 @@
-"""The Lua scripts that run on the masters, and how each is called. Each file says what its keys, arguments
-and answers mean."""
+"""The Lua scripts that run on the masters, and how each is called. Each file explains its keys, arguments and
+answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ LEASE_PREFIX = b"lockd:lease:"
 FENCES_KEY = b"lockd:fences"
 IDENTITY_KEY = b"lockd:identity"
 COPIED_FIELD = b"copied"
-"""Beside the counters, where it is wiped with them: that this is a copy of another Redis's data."""
+"""Says that this is a copy of another Redis's data. It is kept beside the counters, and wiped with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script's text, and the digest that EVALSHA calls it by."""
+    """A script's text, and the digest by which EVALSHA calls it."""
 
     name: str
     text: bytes
@@ -34,7 +34,7 @@ class Script:
     @classmethod
     def read(cls, name: str) -> "Script":
         text = files("lockd.masters").joinpath("scripts", f"{name}.lua").read_bytes()
-        # Redis names scripts by their SHA-1; nothing about it has to be secure.
+        # Redis names scripts by their SHA-1; nothing has to be secure about it.
         return cls(name, text, sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
@@ -48,7 +48,7 @@ PAGE = Script.read("page")
 IDENTIFY = Script.read("identify")
 
 PAGE_COUNT = 50
-"""Leases on a page, about: with names of 500 bytes it costs a master 0.2 ms."""
+"""About how many leases a page has: with names of 500 bytes it costs a master 0.2 ms."""
 
 ALL = (ACQUIRE, EXTEND, TAKE_OVER, PUT_BACK, RELEASE, PROPOSE, PAGE, IDENTIFY)
 
@@ -67,8 +67,8 @@ _BEFORE_LAST = -len(bulk(b""))
 
 
 def _for_any(*words: bytes | str | int) -> bytes:
-    """A vote as it goes to all masters: its last word, the digest of members, is each master's own and put
-    behind it by its link."""
+    """A vote as it goes to all masters. Its last word, the digest of members, differs for each master, and
+    the link adds it."""
     return command(*words, b"")[:_BEFORE_LAST]
 
 
@@ -148,8 +148,8 @@ def put_back(ballot: PutBack) -> bytes:
 def identify(
     expected: str, fields: Mapping[str, str], counters: Mapping[int, int]
 ) -> tuple[bytes | str | int, ...]:
-    """The words with which a master that shows this (see identify.lua) gets an identity, or fields of it, and
-    fence counters (by slot) that it has to be at least at."""
+    """The words that give a master that shows this (see identify.lua) an identity, or fields of it. They also
+    raise its fence counters (by slot) to at least these values."""
     flat = [number for pair in counters.items() for number in pair]
     words = [word for pair in fields.items() for word in pair]
     keys = (2, IDENTITY_KEY, FENCES_KEY)
@@ -168,5 +168,5 @@ def release(ballot: Release) -> bytes:
 
 
 def page(cursor: bytes) -> tuple[bytes | int, ...]:
-    """One page of all leases, as words. What is wanted of them is chosen by who asks, never by the master."""
+    """One page of all leases, as words. The agent that asks chooses from them, never the master."""
     return b"EVALSHA", PAGE.digest, 0, cursor, LEASE_PREFIX + b"*", PAGE_COUNT

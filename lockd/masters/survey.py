@@ -1,8 +1,8 @@
 """Looking at leases as the masters have them: for people, never for the rules (those rest on votes).
 
-Whoever asks, and for whatever, the masters read page after small page of all leases and rest in between;
-what is wanted is chosen here, in bites. What a master answers is its own word: what can't be a page, or does
-not end, costs this look that master and nothing else.
+Whatever is asked for, the masters read page after small page of all leases and rest in between. What is
+wanted is chosen here, in small pieces. A master may answer anything: if its answer can't be a page, or does
+not end, this look loses that master and nothing else.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from lockd.masters.link import Link
 R = TypeVar("R")
 
 LEASES_MOST = 10_000
-"""So many leases are listed at most."""
+"""How many leases are listed at most."""
 
-# After each page a master has twice as long for votes; a busy one answers late, and so is asked less.
+# After each page a master has twice as long for votes. A busy one answers late, and so is asked less.
 _RESTS_PER_PAGE = 2
 _LEAST_REST_S = 0.001
-# When a quorum has shown all, the others have half as long again.
+# When a quorum has shown everything, the others get half as long again.
 _STRAGGLERS_SHARE = 0.5
 _STRAGGLERS_LEAST_S = 0.5
 _LONGEST_S = 60.0
 _CLUSTER_ID = "cluster_id"
-"""Of a master's identity: it stays when another member is admitted."""
+"""The fields of a master's identity that stay the same when another member is admitted."""
 _ALIKE_MS = 100
-"""By so much copies of a lease differ that were made and extended together."""
+"""How much copies of a lease may differ that were made and extended together."""
 _KEYS_MOST = 100 * scripts.PAGE_COUNT
 
 # What acquire.lua writes; numbers that fit in 64 bits.
@@ -49,13 +49,13 @@ _CURSOR = re.compile(rb"[0-9]{1,20}\Z")
 
 
 class NoPage(MasterError):
-    """A master's answer is none to what was asked."""
+    """A master's answer does not fit the question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One master's copy of a tenure. pid, uid: who had it first; where it is `detached`, nobody comes after
-    him. value: that its app chose, where others may see it (core/plain_values.py)."""
+    """One master's copy of a tenure. pid, uid: the first process that had it; nobody follows it if the lease
+    is `detached`. value: chosen by its app, if others may see it (core/plain_values.py)."""
 
     master: int
     nonce: bytes
@@ -78,8 +78,8 @@ class Found:
 
 @dataclass(slots=True)
 class Listing:
-    """All leases that were wanted. answered: masters that have shown theirs, as bits; full: those of them
-    that have more than is listed. Others may have copies in it all the same: `copies` leaves those out."""
+    """All leases that were wanted. answered: masters that have shown theirs, as bits. full: those of them
+    that have more than is listed. Other leases may still have copies there: `copies` leaves those out."""
 
     answered: int = 0
     full: int = 0
@@ -91,7 +91,7 @@ class Listing:
 
 Wanted = Callable[[bytes, Copy], bool]
 Through = Callable[[Iterable[object]], Awaitable[None]]
-"""Goes through steps, each of which is a little work, without keeping the event loop from others."""
+"""Runs steps, each of which is a little work, without holding up the event loop."""
 
 
 async def copies_of(fleet: Fleet, resource: bytes) -> Found:
@@ -100,7 +100,7 @@ async def copies_of(fleet: Fleet, resource: bytes) -> Found:
 
 
 async def enough_copies_of(fleet: Fleet, resource: bytes) -> Found:
-    """As much of that as says whether it is held, and for how long: a slow master costs nothing (rule 5)."""
+    """As much of that as tells whether it is held, and for how long: a slow master costs nothing (rule 5)."""
     return await _copies_of(fleet, resource, lambda found: _is_enough(fleet, found))
 
 
@@ -126,8 +126,8 @@ async def _copies_of(fleet: Fleet, resource: bytes, is_enough: Callable[[Found],
 
 
 async def _copy_on(fleet: Fleet, link: Link, resource: bytes) -> tuple[int, Copy | None]:
-    """Raises MasterError, too, where it is not the member that it was at the last look: one that was
-    wiped has forgotten what is held. That is asked last, so that it is so of what it showed."""
+    """Raises MasterError also if it is not the same member as at the last look: a master that was wiped has
+    forgotten what is held. That is asked last, so that it covers what the master has shown."""
     key, known = scripts.LEASE_PREFIX + resource, link.identity
     lease, ttl_ms, cluster_id = await asyncio.gather(
         link.call("GET", key),
@@ -140,8 +140,8 @@ async def _copy_on(fleet: Fleet, link: Link, resource: bytes) -> tuple[int, Copy
 
 
 def _is_enough(fleet: Fleet, found: Found) -> bool:
-    """No answer that is still to come makes another lease out of it. Where copies differ in what they have
-    left, one has missed an extension: the others say how long it lasts."""
+    """No answer that is missing can change which lease it is. If copies differ in the time that is left, one
+    has missed an extension: the others say how long the lease lasts."""
     quorum, best = fleet.config.quorum, strongest(found.copies)
     if against(fleet, found, best).bit_count() >= quorum:
         return True
@@ -150,8 +150,8 @@ def _is_enough(fleet: Fleet, found: Found) -> bool:
 
 
 def against(fleet: Fleet, found: Found, best: list[Copy] | None) -> int:
-    """The masters with a vote that show something else than the strongest, or nothing. One that was wiped, or
-    whose clock has jumped, has no vote, and has forgotten what is held."""
+    """The masters with a vote that show something else than the strongest lease, or nothing. A master that
+    was wiped, or whose clock has jumped, has no vote, and has forgotten what is held."""
     shown = sum(1 << copy.master for copy in best or ())
     return found.answered & ~shown & fleet.voting()
 
@@ -183,7 +183,7 @@ async def all_copies(fleet: Fleet, wanted: Wanted, through: Through) -> Listing:
 
 
 async def _tour(fleet: Fleet, link: Link, wanted: Wanted, through: Through, listing: Listing) -> None:
-    """Add what one master shows; it has answered when that is all, or as many as are listed."""
+    """Add what one master shows. It has answered when that is everything, or as many as are listed."""
     cursor, count = b"0", 0
     longest = len(scripts.LEASE_PREFIX) + fleet.config.limits.resource_bytes
 
@@ -191,7 +191,7 @@ async def _tour(fleet: Fleet, link: Link, wanted: Wanted, through: Through, list
         nonlocal count
         for key, lease, ttl_ms in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
             resource, copy = _resource_in(key), _copy(fleet, link, lease, ttl_ms)
-            # No agent with this configuration has granted what is longer, and matching it would take longer.
+            # No agent with this configuration has granted a longer name, and matching it would take longer.
             if copy is not None and len(key) <= longest and wanted(resource, copy) and count < LEASES_MOST:
                 copies = listing.by_resource.setdefault(resource, {})
                 count += (link.index, copy.nonce) not in copies  # SCAN may name a key twice
@@ -238,17 +238,17 @@ def _page(answer: Any) -> tuple[bytes, list[Any]]:
         case [bytes(cursor), list(flat)] if _CURSOR.match(cursor):
             if len(flat) % 3 == 0 and len(flat) <= 3 * _KEYS_MOST:
                 return cursor, flat
-    raise NoPage("it shows no page of leases")
+    raise NoPage("its page of leases is invalid")
 
 
 def _resource_in(key: Any) -> bytes:
     if not isinstance(key, bytes) or not key.startswith(scripts.LEASE_PREFIX):
-        raise NoPage("a key on its page is none of a lease")
+        raise NoPage("a key on its page is not a lease")
     return key[len(scripts.LEASE_PREFIX) :]
 
 
 def _copy(fleet: Fleet, link: Link, lease: Any, ttl_ms: Any) -> Copy | None:
-    """None when there is no lease. NoPage when a master can't have meant that."""
+    """None when there is no lease. NoPage when no sane master would answer this."""
     if not isinstance(lease, bytes | None) or not isinstance(ttl_ms, int):
         raise NoPage("a lease or its TTL is of another type")
     found = _LEASE.match(lease) if lease is not None else None
@@ -262,7 +262,7 @@ def _copy(fleet: Fleet, link: Link, lease: Any, ttl_ms: Any) -> Copy | None:
 
 
 async def _of_all(fleet: Fleet, ask: Callable[[Link], Any]) -> list[Any]:
-    """What the masters answer that can be reached and do so in time."""
+    """The answers of the masters that can be reached and answer in time."""
 
     asked = [_in_time(fleet, link, ask) for link in fleet.links if link.introduced]
     answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -276,7 +276,7 @@ async def _in_time(fleet: Fleet, link: Link, ask: Callable[[Link], Awaitable[R]]
 
 
 def _raise_our_own(answers: Iterable[Any]) -> None:
-    """What no master can be the cause of."""
+    """Errors that no master can cause."""
     for answer in answers:
         if isinstance(answer, Exception) and not isinstance(answer, MasterError | TimeoutError):
             raise answer

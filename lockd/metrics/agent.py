@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from lockd.config.model import Limits
@@ -13,12 +13,14 @@ from lockd.metrics.families import Measured, counted, gauge
 
 
 class AgentMetrics(Measured):
-    """count_connections, socket_trouble, journal_trouble: called from the thread of the scrape. The latter
-    say why no app gets in, and why nothing is noted, or nothing."""
+    """count_connections, limits_in_use, socket_trouble, journal_trouble: called from the thread of the
+    scrape. limits_in_use: by limit, how much is used and the maximum. socket_trouble and journal_trouble: why
+    no app gets in, and why nothing is noted; '' if all is well."""
 
     def __init__(self) -> None:
         super().__init__()
         self.count_connections: Callable[[], int] = lambda: 0
+        self.limits_in_use: Callable[[], Mapping[str, tuple[int, int]]] = dict
         self.socket_trouble: Callable[[], str] = lambda: "not made yet"
         self.journal_trouble: Callable[[], str] = lambda: "not begun yet"
         self._lag = LoopLag()
@@ -27,28 +29,46 @@ class AgentMetrics(Measured):
     def connections(self) -> int:
         return self.count_connections()
 
-    @gauge("Whether apps that come find the agent at its socket: 1 or 0.")
+    @gauge(
+        "How much is used of a limit that all apps share. A waiting LOCK counts among the leases, too, as it"
+        " does for LIMIT errors.",
+        by="limit",
+    )
+    def limit_used(self) -> dict[str, int]:
+        return {limit: used for limit, (used, _) in self.limits_in_use().items()}
+
+    @gauge(
+        "The maximum of a limit that all apps share: the setting, or fewer connections if the agent may not "
+        "open enough files.",
+        by="limit",
+    )
+    def limit_max(self) -> dict[str, int]:
+        return {limit: most for limit, (_, most) in self.limits_in_use().items()}
+
+    @gauge("Whether new apps find the agent at its socket: 1 or 0.")
     def app_socket_ok(self) -> int:
         return int(not self.socket_trouble())
 
-    @gauge("Whether what is held is noted for the next agent on this host: 1 or 0.")
+    @gauge("Whether leases are noted for the next agent on this host: 1 or 0.")
     def journal_ok(self) -> int:
         return int(not self.journal_trouble())
 
-    journal_failures = counted("Times that the journal could not be written.", int)
+    journal_failures = counted("How often the journal could not be written.", int)
     inherited = counted(
-        "Leases found in the journal of the agent before: gone on with (goes_on), kept for as long as they "
-        "last unless their app names them, since nobody knows whether it has read of them (untold), freed, "
-        "since their process was dead (freed), left to their deadline (left), or over already (over).",
+        "Leases found in the journal of the previous agent: taken over (goes_on); kept until they end, or "
+        "longer if their app names them, because it is not known whether their app has read of them "
+        "(untold); freed, because their process was dead (freed); left to their deadline (left); or over "
+        "already (over).",
         partial(Tally, Taken),
         by="outcome",
     )
     limit_refusals = counted(
-        "What was refused because of a limit, by its name in the configuration; scripts: new ones of apps.",
+        "Requests and connections that were refused because of a limit, by its name in the configuration; "
+        "scripts: new scripts of apps.",
         partial(Tally, (*Limits.model_fields, "scripts")),
         by="limit",
     )
-    fence_rounds = counted("Second rounds, to agree on a fence.", int)
+    fence_rounds = counted("Second rounds over the masters to agree on a fence.", int)
     forced_releases = counted("Releases forced by an operator.", int)
     protocol_errors = counted("Requests that were not RESP.", int)
     internal_errors = counted("Failures of the agent itself; its log says which.", int)
@@ -57,18 +77,18 @@ class AgentMetrics(Measured):
         """How late the event loop ran something that was due."""
         self._lag.observe(lag_ns, now_ns)
 
-    @gauge("How late the event loop was at the last look.")
+    @gauge("How late the event loop was when it was last measured.")
     def event_loop_lag_seconds(self) -> float:
         return self._lag.last_ns / 1e9
 
-    @gauge("The latest that the event loop was in the last 30 to 60 seconds.")
+    @gauge("The largest lag of the event loop in the last 30 to 60 seconds.")
     def event_loop_lag_max_seconds(self) -> float:
         return self._lag.most_ns / 1e9
 
 
 class LoopLag:
-    """How late the event loop was. The most is kept for a time, not from scrape to scrape: two scrapers would
-    hide it from each other."""
+    """How late the event loop was. The maximum is kept for a time, not from scrape to scrape: two scrapers
+    would hide it from each other."""
 
     _WINDOW_NS = 30 * NS_PER_S
 
@@ -88,5 +108,5 @@ class LoopLag:
 
     @property
     def most_ns(self) -> int:
-        """In the last 30 to 60 seconds."""
+        """The maximum of the last 30 to 60 seconds."""
         return max(self._most_ns, self._most_before_ns)

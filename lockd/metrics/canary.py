@@ -1,14 +1,13 @@
-"""How the canary is: the lock that the agent takes and gives back by itself."""
+"""The state of the canary: the lock that the agent takes and gives back by itself."""
 
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import NamedTuple
 
 from lockd.config.current import Current
 from lockd.core.values import Refusal
-from lockd.metrics.counts import WAIT_S, histograms
+from lockd.metrics.counts import WAIT_S, Histogram, histograms
 from lockd.metrics.families import Measured, gauge, timed
 from lockd.metrics.leases import GRANTED, OUTCOMES, outcome_of
 
@@ -16,8 +15,14 @@ _UNRELEASED = "unreleased"
 CANARY_OUTCOMES = (*OUTCOMES, _UNRELEASED)
 
 
+def _sung() -> dict[str, Histogram]:
+    """By outcome. The time matters only when it works: other outcomes are only counted."""
+    return histograms(CANARY_OUTCOMES, ()) | {GRANTED: Histogram(WAIT_S)}
+
+
 class CanaryTrouble(NamedTuple):
-    """`failures` in a row until now, and why the last one was: the first word of the error, and all of it."""
+    """`failures` in a row until now, and why the last one failed: the first word of the error, and all of
+    it."""
 
     failures: int = 0
     code: str = ""
@@ -25,7 +30,7 @@ class CanaryTrouble(NamedTuple):
 
 
 class CanaryMetrics(Measured):
-    """trouble: as one piece, so from any thread."""
+    """trouble: replaced as a whole, so any thread can read it."""
 
     def __init__(self, current: Current) -> None:
         super().__init__()
@@ -33,21 +38,21 @@ class CanaryMetrics(Measured):
         self._worked_s: float | None = None
         self.trouble = CanaryTrouble()
 
-    @gauge("How often the agent takes and gives back a lock of its own; 0: never.")
+    @gauge("How often the agent takes and releases its canary lock; 0: never.")
     def canary_interval_seconds(self) -> float:
         return self._current.config.canary_ms / 1e3
 
     canary_seconds = timed(
-        "From the canary's LOCK to the end of its UNLOCK, or to its refusal.",
-        partial(histograms, CANARY_OUTCOMES, WAIT_S),
+        "Time from the canary's LOCK to the end of its UNLOCK, or to its refusal.",
+        _sung,
         by="outcome",
     )
 
-    @gauge("How often the canary has failed since it last worked; 0 while it works, or where there is none.")
+    @gauge("How often the canary has failed since it last worked; 0 while it works, or if there is none.")
     def canary_failures(self) -> int:
         return self.trouble.failures
 
-    @gauge("When the canary last worked; absent until it did.")
+    @gauge("When the canary last worked; absent until it has.")
     def canary_last_success_timestamp_seconds(self) -> float | None:
         return self._worked_s
 
@@ -62,7 +67,7 @@ class CanaryMetrics(Measured):
         self._fails(refusal.code, str(refusal))
 
     def unreleased(self, took_ns: int) -> None:
-        """Its lock was taken, and giving it back was not confirmed."""
+        """Its lock was taken, and the release was not confirmed."""
         self.canary_seconds[_UNRELEASED].observe(took_ns)
         self._fails("UNRELEASED", "its release was not confirmed")
 

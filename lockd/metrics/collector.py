@@ -1,11 +1,11 @@
-"""Gathers what is counted, for Prometheus.
+"""Gathers the metrics for Prometheus.
 
 The event loop counts: plain ints and lists, changed in place, because more than ten thousand locks a second
 pass here. A scrape reads them from another thread. It may see a sum that is one step ahead of its buckets,
 and never anything worse: the interpreter lock makes each single read and each copy whole.
 
-A scrape must not hold up the event loop either. It takes the interpreter lock in small bites and rests
-between them, since a thread that only offers the lock gets it back before the other one has woken up.
+A scrape must not hold up the event loop either. It takes the interpreter lock for short times and rests in
+between, since a thread that only offers the lock gets it back before the other one has woken up.
 
 Labels are known from the start: classes, masters, and words of the code. Never a resource.
 """
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
@@ -36,10 +36,9 @@ from lockd.metrics.reload import ReloadMetrics
 
 
 class Metrics(Collector):
-    """What counts, each for those who tell it what happens; `registry` is what a scrape reads, from any
-    thread.
+    """All counters, each for the part that reports to it; `registry` is what a scrape reads, from any thread.
 
-    `attach` what is only looked at when somebody asks; until then there is nothing of masters and waiters.
+    `attach` what is only looked at during a scrape; until then there are no metrics of masters and waiters.
     """
 
     def __init__(self, current: Current, now_ns: Callable[[], int] = boottime_ns) -> None:
@@ -58,15 +57,14 @@ class Metrics(Collector):
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
 
     def configure(self, config: Config) -> None:
-        """Before this configuration counts: its classes begin at 0."""
+        """Call it before this configuration takes effect, so that its classes begin at 0."""
         self._configured.configure(config)
         self.leases.configure(config)
 
     def attach(self, fleet: Fleet, locks: Locks, connections: Callable[[], int]) -> None:
-        """What a scrape looks at by itself. `connections` is called from the thread of the scrape."""
+        """What a scrape looks at directly. `connections` is called from the thread of the scrape."""
         self._fleet = fleet
         self.occupancy = RecentOccupancy(self._uncounted, locks, self._now_ns)
         self.agent.count_connections = connections

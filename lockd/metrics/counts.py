@@ -1,4 +1,4 @@
-"""What is counted, as plain ints and lists: the event loop changes them in place, a scrape reads them."""
+"""Counters as plain ints and lists: the event loop changes them in place, a scrape reads them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-WAIT_S = (
-    10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-    1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
-)  # fmt: skip
+WAIT_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.5, 10.0, 60.0)
 """Upper bounds in seconds. A wait may be as short as a few steps of the event loop, and as long as an app's
 patience."""
 
 
 class Histogram:
-    """Durations in ns, counted by upper bound; the last count is of all that were longer.
+    """Durations in ns, counted by upper bound; the last count is for all that were longer.
 
-    `exemplars`: for each bucket the fence of the last lease that fell into it, and the duration.
+    `exemplars`: for each bucket, the fence of the last lease that fell into it, and the duration.
     """
 
     __slots__ = ("_bounds_ns", "counts", "exemplars", "names", "sum_ns")
@@ -40,7 +37,7 @@ class Histogram:
         self.sum_ns += ns
 
     def buckets(self) -> list[tuple[str, float]]:
-        """As Prometheus wants them: every bucket holds those before it, too."""
+        """As Prometheus wants them: every bucket includes those before it."""
         return list(zip(self.names, accumulate(self.counts[:]), strict=True))
 
 
@@ -58,5 +55,5 @@ class Tally(dict[str, int]):
         return 0
 
     def by_label(self) -> dict[str, int]:
-        """Of one instant, with the words as labels have them."""
+        """At one instant, with the words in the form that labels have."""
         return {word.lower().replace(" ", "_"): count for word, count in self.copy().items()}

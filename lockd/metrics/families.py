@@ -1,4 +1,5 @@
-"""How a metric is declared: once, in what counts it or looks it up, and what it is called there is its name.
+"""How a metric is declared: once, in the class that counts it or looks it up. The field or method has the
+metric's name.
 
     class Door(Measured):
         knocks = counted("Knocks at the door.", int)
@@ -6,9 +7,12 @@
         @gauge("Whether it is open: 1 or 0.")
         def door_open(self) -> int: ...
 
-exposes lockd_knocks_total and lockd_door_open. What is counted is a plain int, Tally or Histogram of the
-instance (`door.knocks += 1`), since more than ten thousand locks a second pass here. `by` names further
-labels: the value is then a mapping from their words, one within the other for several. None: absent now.
+exposes lockd_knocks_total and lockd_door_open. A counter is a plain int, Tally or Histogram of the instance
+(`door.knocks += 1`), since more than ten thousand locks a second pass here. `by` names further labels: the
+value is then a mapping from their words, nested if there are several. None: absent now.
+
+A counter is there from the start, at 0, under each word that it may have. Prometheus's increase() and rate()
+do not see a step from nothing to 1: alerts and graphs would miss the first event.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     InfoMetricFamily,
     Metric,
+    SummaryMetricFamily,
 )
 from prometheus_client.samples import Exemplar
 
@@ -34,12 +39,12 @@ F = TypeVar("F", bound=Callable[[Any], Any])
 Words = tuple[str, ...]
 """Values of labels."""
 FamilyClass = Callable[..., Any]
-"""A class of prometheus_client's."""
+"""A class of prometheus_client."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """What is said of a metric, but for its name. new: what it begins as; None where it is looked up."""
+    """Everything about a metric except its name. new: makes its first value; None if it is looked up."""
 
     kind: FamilyClass
     text: str
@@ -47,7 +52,7 @@ class Family:
     new: Callable[[], Any] | None = None
 
     def rows(self, words: Words, value: Any) -> Iterator[tuple[Words, Any]]:
-        """What belongs to all its labels, when `words` are those of the labels before its own."""
+        """The rows of a value, with all labels; `words` are the values of the labels before its own."""
         rows = [(words, value)]
         for _ in self.by:
             rows = [((*words, word), one) for words, of in rows for word, one in _by_word(of).items()]
@@ -56,10 +61,13 @@ class Family:
     def metric(self, name: str, labels: Words, rows: Iterable[tuple[Words, Any]]) -> Metric:
         family = self.kind(f"lockd_{name}", self.text, labels=(*labels, *self.by))
         for words, value in rows:
-            family.add_metric(
-                words, **_histogram(value) if isinstance(value, Histogram) else {"value": value}
-            )
+            family.add_metric(words, **self._values(value))
         return cast(Metric, family)
+
+    def _values(self, value: Any) -> dict[str, Any]:
+        if self.kind is SummaryMetricFamily:
+            return {"count_value": sum(value.counts), "sum_value": value.sum_ns / 1e9}
+        return _histogram(value) if isinstance(value, Histogram) else {"value": value}
 
 
 def counted(text: str, new: Callable[[], T], by: str | Words = ()) -> T:
@@ -72,8 +80,14 @@ def timed(text: str, new: Callable[[], T], by: str | Words = ()) -> T:
     return cast(T, Family(HistogramMetricFamily, text, _labels(by), new))
 
 
+def summed(text: str, new: Callable[[], T], by: str | Words = ()) -> T:
+    """A field with durations of which only the number and the sum are exposed."""
+    return cast(T, Family(SummaryMetricFamily, text, _labels(by), new))
+
+
 def counter(text: str, by: str | Words = ()) -> Callable[[F], F]:
-    """What the function finds only grows. Its name is without the `_total` that the exposition adds."""
+    """The value that the function finds only grows. Its name is without the `_total` that the exposition
+    adds."""
     return _looked_up(CounterMetricFamily, text, by)
 
 
@@ -87,23 +101,28 @@ def info(text: str) -> Callable[[F], F]:
 
 
 class Measured:
-    """What has families of metrics, in the order in which they are declared."""
+    """A class with families of metrics, in the order in which they are declared."""
 
     families: ClassVar[Mapping[str, Family]] = {}
-    """By name, without the `lockd_` that all begin with."""
+    """By name, without the `lockd_` with which all begin."""
 
     def __init_subclass__(cls) -> None:
         declared = {name: getattr(one, "family", one) for name, one in vars(cls).items()}
         cls.families = {name: one for name, one in declared.items() if isinstance(one, Family)}
         for name, one in cls.families.items():
             if one.new is not None:
-                # What the class has under that name would be looked at whenever the instance's is asked for.
+                # If the class had an attribute of that name, each access to the instance's would look there
+                # first.
                 delattr(cls, name)
 
     def __init__(self) -> None:
         for name, family in self.families.items():
             if family.new is not None:
                 setattr(self, name, family.new())
+
+    def shows(self, name: str) -> bool:
+        """Whether it has a row in this family."""
+        return True
 
     def collect(self) -> Iterator[Metric]:
         return collected(type(self), [((), self)])
@@ -112,12 +131,17 @@ class Measured:
 def collected(of: type[Measured], things: Iterable[tuple[Words, Measured]], *labels: str) -> Iterator[Metric]:
     """The families of these things, which `labels` tell apart.
 
-    Their values are of one instant, as shares are made of them: between two families the loop may grant some.
-    Only histograms are read when it is their turn.
+    Their values are of one instant, because ratios are made of them: between two families the loop may grant
+    some. Only histograms are read when it is their turn.
     """
     things = list(things)
     taken = {
-        name: [row for words, thing in things for row in family.rows(words, _value(thing, name))]
+        name: [
+            row
+            for words, thing in things
+            if thing.shows(name)
+            for row in family.rows(words, _value(thing, name))
+        ]
         for name, family in of.families.items()
     }
     for name, family in of.families.items():
@@ -157,7 +181,7 @@ def _histogram(one: Histogram) -> dict[str, Any]:
 def _exemplar(seen: tuple[int, int] | None) -> Exemplar | None:
     """A lease by its fence, which `lockctl locks --local` and the log show with its resource.
 
-    Strangers may read it: a fence says in which order, and about when, a lease was granted, but neither what
-    was locked nor by whom, and no command takes one in place of a token.
+    Anybody may read it: a fence shows in which order, and about when, a lease was granted, but neither what
+    was locked nor by whom, and no command accepts a fence instead of a token.
     """
     return None if seen is None else Exemplar({"fence": str(seen[0])}, seen[1] / 1e9)

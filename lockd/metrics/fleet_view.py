@@ -1,8 +1,8 @@
-"""What the masters and their clocks are to this agent, looked at when somebody asks."""
+"""The masters and their clocks as this agent sees them, looked at during a scrape."""
 
 from __future__ import annotations
 
-from lockd.core.membership import Memory, State
+from lockd.core.membership import Memory
 from lockd.masters.fleet import Fleet
 from lockd.metrics.families import Measured, counter, gauge
 
@@ -27,16 +27,14 @@ class FleetView(Measured):
         return {name: self._voting >> link.index & 1 for name, link in self._links.items()}
 
     @gauge(
-        "What a master is to this agent: 1 for the state it is in, 0 for the others.", by=("master", "state")
+        "Always 1: the state of a master, as this agent sees it. Absent for states that it is not in.",
+        by=("master", "state"),
     )
     def master_state(self) -> dict[str, dict[str, int]]:
-        return {
-            name: {str(state): int(link.state == state) for state in State}
-            for name, link in self._links.items()
-        }
+        return {name: {str(link.state): 1} for name, link in self._links.items()}
 
     @gauge(
-        "Always 1: where a master is, and the version it runs (empty until it was asked).",
+        "Always 1: the address of a master, and the version that it runs (empty until it was asked).",
         by=("master", "address", "version"),
     )
     def master_info(self) -> dict[str, dict[str, dict[str, int]]]:
@@ -45,7 +43,9 @@ class FleetView(Measured):
             for name, known in self._facts.items()
         }
 
-    @gauge("The longest TTL that a master accepts, by its identity; absent when it has none.", by="master")
+    @gauge(
+        "The longest TTL that a master accepts, by its identity; absent when it has no identity.", by="master"
+    )
     def master_max_ttl_seconds(self) -> dict[str, float]:
         return {
             name: known.identity.max_ttl_ms / 1e3
@@ -53,11 +53,11 @@ class FleetView(Measured):
             if known is not None and known.identity is not None
         }
 
-    @gauge("How much memory a master uses, as it says every 5 s; absent until it was asked.", by="master")
+    @gauge("How much memory a master uses, asked every 5 s; absent until it was asked.", by="master")
     def master_memory_used_bytes(self) -> dict[str, int]:
         return {name: memory.used_bytes for name, memory in self._memory().items()}
 
-    @gauge("Its maxmemory, 0 where it has none; absent until it was asked.", by="master")
+    @gauge("The maxmemory of a master, 0 if it has none; absent until it was asked.", by="master")
     def master_memory_max_bytes(self) -> dict[str, int]:
         return {name: memory.most_bytes for name, memory in self._memory().items()}
 
@@ -69,7 +69,29 @@ class FleetView(Measured):
         return {name: known.memory for name, known in self._facts.items() if known is not None}
 
     @gauge(
-        "How far a master's clock is ahead of the median of all; absent when it was never seen.", by="master"
+        "Whether a master's last rewrite of its AOF worked, 1 or 0; absent until it was asked.", by="master"
+    )
+    def master_aof_rewrite_ok(self) -> dict[str, int]:
+        return {
+            name: int(known.aof_rewrite_ok)
+            for name, known in self._facts.items()
+            if known is not None and known.aof_rewrite_ok is not None
+        }
+
+    @gauge(
+        "When the certificate ends that a master has shown on the present connection; absent without TLS, "
+        "and without a connection.",
+        by="master",
+    )
+    def master_certificate_expiry_timestamp_seconds(self) -> dict[str, float]:
+        return {
+            name: link.certificate_end_s
+            for name, link in self._links.items()
+            if link.certificate_end_s is not None
+        }
+
+    @gauge(
+        "How far a master's clock is ahead of the median of all; absent if it was never read.", by="master"
     )
     def master_clock_offset_seconds(self) -> dict[str, float]:
         offsets_us = {
@@ -88,14 +110,19 @@ class FleetView(Measured):
     def master_clock_jumps(self) -> dict[str, int]:
         return {name: self._clocks.watches[link.index].jumps for name, link in self._links.items()}
 
-    @gauge("How fast this host's clock is slewed, by the clock that nobody slews; below 0: slower.")
+    @gauge(
+        "How fast this host's clock is slewed, compared with CLOCK_MONOTONIC_RAW; below 0: it runs slower.",
+    )
     def clock_slew_ppm(self) -> float:
         return self._slew_ppm
 
-    @counter("How often this host stood still by the masters' clocks, as a virtual machine that is paused.")
+    @counter(
+        "How often this host stood still, judged by the masters' clocks, as a virtual machine does when it "
+        "is paused.",
+    )
     def standstills(self) -> int:
         return self._clocks.standstills
 
-    @counter("For how long in all.")
+    @counter("How long this host stood still in all.")
     def stood_still_seconds(self) -> float:
         return self._clocks.stood_still_ns / 1e9

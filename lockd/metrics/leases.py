@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from prometheus_client.core import Metric
 
-from lockd.config.model import Config
+from lockd.config.model import CANARY, Config
 from lockd.core.errors import ErrorWord, Kind, Of
 from lockd.core.leases import Lease, Loss
 from lockd.core.queues import KeptEnd
@@ -15,103 +15,98 @@ from lockd.core.tenures.places import RecallEnd
 from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Refusal
 from lockd.metrics.agent import AgentMetrics
+from lockd.metrics.classes import of_apps
 from lockd.metrics.counts import WAIT_S, Histogram, Tally, histograms
-from lockd.metrics.families import Measured, collected, counted, counter, gauge, timed
+from lockd.metrics.families import Measured, collected, counted, counter, gauge, summed, timed
 
 REFUSAL_CODES = ErrorWord.answering(Of.LOCK)
 """Why LOCKs are refused."""
 TRY_CODES = (ErrorWord.TAKEN, ErrorWord.TIMEOUT, ErrorWord.NOQUORUM, ErrorWord.CLOCK)
-"""What a round over the masters that brings no tenure comes to. TIMEOUT: a split vote, or reserved."""
-LEASE_COMMANDS = ("extend", "unlock")
+"""The outcomes of a round over the masters that brings no tenure. TIMEOUT: a split vote, or reserved."""
 LEASE_REFUSAL_CODES = ErrorWord.answering(Of.LEASE)
 """Why commands about a lease are refused."""
 UNMEANT_LOSSES = (Loss.NOT_RENEWED, Loss.GONE, Loss.CLOCKS)
-"""Losses that are somebody's trouble: those by force, for max_hold or for a limit that an app ran into were
-meant."""
+"""Losses that are a problem: those by force, for max_hold or because an app reached a limit were intended."""
 RELEASE_REASONS = ("released", "released elsewhere", "expired", "app gone", "forced")
 
 GRANTED, CONTENDED, UNAVAILABLE, REJECTED = OUTCOMES = ("granted", "contended", "unavailable", "rejected")
-"""How a LOCK ends. Contention is no outage, and an outage no contention; rejected is what the asker did
-wrong, or a limit that was hit."""
+"""How a LOCK ends. Contention is no outage, and an outage no contention; rejected means that the request was
+wrong, or that a limit was reached."""
 _OUTCOME_OF_KIND = {Kind.CONTENDED: CONTENDED, Kind.UNAVAILABLE: UNAVAILABLE}
 _OUTCOME_OF = {word: _OUTCOME_OF_KIND.get(word.kind, REJECTED) for word in ErrorWord}
 
 VIAS = ("lock", "set", "script")
-"""What locks are asked for by: LOCK, Redis's own commands, scripts that are recognised."""
+"""How locks are asked for: by LOCK, Redis's own commands, or scripts that are recognised."""
 
-_HOLD_S = (
-    0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0,
-    300.0, 600.0, 1800.0, 3600.0, 14400.0, 86400.0,
-)  # fmt: skip
-_KEPT_S = (0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
-_MARGIN_S = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+HOLD_S = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+TURN_S = (0.01, 0.1, 1.0)
+MARGIN_S = (0.1, 1.0, 10.0)
+_OF_CANARY = ("grants", "refusals")
+"""What the canary's class shows, since availability is calculated from these; CanaryMetrics has the rest."""
+
+
+def waits() -> dict[str, Histogram]:
+    """The waits of LOCKs that were granted. A refusal comes at once, or when the app's own WAIT ends, so
+    refusals are only counted."""
+    return {GRANTED: Histogram(WAIT_S)}
 
 
 def outcome_of(code: ErrorWord) -> str:
-    """How a LOCK ended that was refused with this first word."""
+    """The outcome of a LOCK that was refused with this first word."""
     return _OUTCOME_OF[code]
 
 
-def _named(kind: Kind) -> str:
-    return ", ".join(ErrorWord.answering(Of.LOCK, kind))
-
-
-def _tallies_of_commands() -> dict[str, Tally]:
-    return {command: Tally(LEASE_REFUSAL_CODES) for command in LEASE_COMMANDS}
-
-
 class ClassCounts(Measured):
-    """All that is counted for one class. The number of grants is that of waits that were granted.
+    """All counters of one class. The number of grants is the number of waits that were granted.
 
     objective_ns: a wait that took longer is slow. unmeant_loss_ns: when a lease was last lost that should not
-    have been.
+    have been. releases, failed_tries and taken_over are exposed by TogetherCounts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, of_canary: bool) -> None:
         super().__init__()
+        self._of_canary = of_canary
         self.granted_wait = self.wait_seconds[GRANTED]
         self.objective_ns = 0
         self.unmeant_loss_ns: int | None = None
+        self.releases = Tally(RELEASE_REASONS)
+        self.failed_tries = Tally(TRY_CODES)
+        self.taken_over = 0
+
+    def shows(self, name: str) -> bool:
+        return name in _OF_CANARY if self._of_canary else True
 
     @counter("Leases granted.")
     def grants(self) -> int:
         return sum(self.granted_wait.counts)
 
-    asked = counted(
-        "Locks that apps asked for, by what: LOCK, or as of one Redis by its own commands (set) or a script.",
-        partial(Tally, VIAS),
-        by="via",
-    )
     refusals = counted(
         "LOCKs that were refused, by the first word of the error.",
         partial(Tally, REFUSAL_CODES),
         by="reason",
     )
-    wait_seconds = timed(
-        f"From a LOCK to its answer: granted, contended ({_named(Kind.CONTENDED)}), unavailable "
-        f"({_named(Kind.UNAVAILABLE)}), or rejected for what the asker did.",
-        partial(histograms, OUTCOMES, WAIT_S),
-        by="outcome",
-    )
+    wait_seconds = timed("Time from a LOCK to its answer, for LOCKs that were granted.", waits, by="outcome")
     lease_refusals = counted(
         "EXTENDs and UNLOCKs that were refused, by the first word of the error.",
-        _tallies_of_commands,
-        by=("command", "reason"),
+        partial(Tally, LEASE_REFUSAL_CODES),
+        by="reason",
     )
     slow_waits = counted(
         "Waits longer than the class's objective, of LOCKs that were granted or ended as TIMEOUT.", int
     )
-    hold_seconds = timed("From a grant to its end, of any kind.", partial(Histogram, _HOLD_S))
+    hold_seconds = timed(
+        "Time from a grant to the end of the lease, however it ended.", partial(Histogram, HOLD_S)
+    )
 
-    @gauge("Leases granted and not over yet.")
+    @gauge("Leases that were granted and are not over yet.")
     def leases(self) -> int:
-        """Ends are read first, so that it can't come out below zero."""
+        """Ends are read first, so that the result can't be below zero."""
         over = sum(self.hold_seconds.counts)
         return self.grants() + self.taken_over - over
 
     release_margin_seconds = timed(
-        "Validity that was left when an app gave its lease back: near 0 it nearly came too late.",
-        partial(Histogram, _MARGIN_S),
+        "Validity that was left when an app gave its lease back. Near 0, the release was nearly too late.",
+        partial(Histogram, MARGIN_S),
     )
     renewals = counted(
         "Extensions of leases, by the agent or asked for by apps.",
@@ -119,39 +114,16 @@ class ClassCounts(Measured):
         by="outcome",
     )
     losses = counted(
-        "Leases lost under their holders: not renewed in time, gone from the masters, over while their host "
-        "stood still or masters' clocks were set (clocks), forced by an operator, held for max_hold or an "
-        "app's that a limit cut off.",
+        "Leases that were lost under their holders: not renewed in time (not_renewed), gone from the masters"
+        " (gone), held for max_hold (max_hold), forced by an operator (forced), over because their host "
+        "stood still or masters' clocks were set (clocks), or of an app that was cut off by a limit "
+        "(cut_off).",
         partial(Tally, Loss),
         by="reason",
     )
     hand_offs = counted(
-        "Leases granted under the tenure of the one before on this host, mostly with no round trip.", int
+        "Leases granted under the tenure of the lease before on this host, mostly without a round trip.", int
     )
-    turn_seconds = timed(
-        "From a recall of what was in use here, as another host waits for it, to its being given back.",
-        partial(Histogram, _KEPT_S),
-    )
-    failed_tries = counted(
-        "Rounds over all masters that brought no tenure, by the first word of what they came to. Of grants, "
-        "those that are no hand_offs took one round that did.",
-        partial(Tally, TRY_CODES),
-        by="reason",
-    )
-    recall_seconds = timed(
-        "From a LOCK without WAIT, of a class with keep_ms, that met another host's tenure to what came of "
-        "that: given back, in use, or silent, since no answer came in time.",
-        partial(histograms, RecallEnd, _KEPT_S),
-        by="end",
-    )
-    kept_seconds = timed(
-        "For how long tenures stayed when nobody had them (keep_ms), by what ended that: locked here once "
-        "more, time, recalled for another host, or given back for another reason.",
-        partial(histograms, KeptEnd, _KEPT_S),
-        by="end",
-    )
-    taken_over = counted("Leases taken over from the agent that was on this host before.", int)
-    releases = counted("Leases that ended, by why.", partial(Tally, RELEASE_REASONS), by="why")
 
     def totals(self, now_ns: int) -> dict[str, int]:
         losses, last_ns = self.losses.copy(), self.unmeant_loss_ns
@@ -164,8 +136,65 @@ class ClassCounts(Measured):
         return totals if last_ns is None else totals | {"last_loss_ms": max(0, now_ns - last_ns) // NS_PER_MS}
 
 
+class TogetherCounts(Measured):
+    """Metrics over all classes together: by class they would be a third of an agent's series, and no alert
+    needs that."""
+
+    def __init__(self, by_class: Mapping[str, ClassCounts]) -> None:
+        super().__init__()
+        self._by_class = by_class
+
+    asked = counted(
+        "Locks that apps asked for: with LOCK, or as from one Redis with its own commands (set) or a script.",
+        partial(Tally, VIAS),
+        by="via",
+    )
+    turn_seconds = timed(
+        "Time from a recall to the return of a resource that was in use here and for which another host "
+        "waits.",
+        partial(Histogram, TURN_S),
+    )
+    recall_seconds = summed(
+        "For LOCKs without WAIT in classes with keep_ms that met another host's tenure: time until the "
+        "tenure was given back, was said to be in use, or its host had been silent for too long.",
+        partial(histograms, RecallEnd, ()),
+        by="outcome",
+    )
+    kept_seconds = summed(
+        "How long tenures stayed without a lease (keep_ms), by what ended that: locked here again, the time "
+        "was over, recalled for another host, or given back for another reason.",
+        partial(histograms, KeptEnd, ()),
+        by="outcome",
+    )
+
+    @counter(
+        "Rounds over all masters that brought apps no tenure, by the first word of the error. Every grant "
+        "that is not a hand_off took one successful round.",
+        by="reason",
+    )
+    def failed_tries(self) -> dict[str, int]:
+        return _added(of.failed_tries for of in of_apps(self._by_class).values())
+
+    @counter("Leases taken over from the previous agent on this host.")
+    def taken_over(self) -> int:
+        return sum(of.taken_over for of in of_apps(self._by_class).values())
+
+    @counter("Leases of apps that ended, by reason.", by="reason")
+    def releases(self) -> dict[str, int]:
+        return _added(of.releases for of in of_apps(self._by_class).values())
+
+
+def _added(tallies: Iterable[Tally]) -> dict[str, int]:
+    """The sum of several tallies, with the words in the form that labels have."""
+    total: dict[str, int] = {}
+    for tally in tallies:
+        for word, count in tally.by_label().items():
+            total[word] = total.get(word, 0) + count
+    return total
+
+
 class _ByClass(dict[str, ClassCounts]):
-    """Whatever isn't configured counts as `other`."""
+    """A class that isn't configured counts as `other`."""
 
     def __missing__(self, label: str) -> ClassCounts:
         return self["other"]
@@ -178,22 +207,23 @@ class LeaseMetrics:
         self._agent = agent
         self._now_ns = now_ns
         self._of = _ByClass()
+        self.together = TogetherCounts(self._of)
 
     def configure(self, config: Config) -> None:
-        """Count for its classes, too. None is forgotten that there was before: its leases have not ended, and
-        counters must not go backwards when it comes back."""
+        """Count for its classes, too. Earlier classes are not forgotten: their leases have not ended, and
+        counters must not go backwards when a class comes back."""
         for label in config.labels:
             objective_ns = config.class_named(label).wait_objective_ms * NS_PER_MS
-            self._of.setdefault(label, ClassCounts()).objective_ns = objective_ns
+            self._of.setdefault(label, ClassCounts(label == CANARY)).objective_ns = objective_ns
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Every class that is counted for."""
+        """Every class that has counters."""
         return tuple(self._of)
 
-    def asked(self, label: str, via: str) -> None:
-        """An app has asked for a lock of this class; via: one of VIAS."""
-        self._of[label].asked[via] += 1
+    def asked(self, via: str) -> None:
+        """An app has asked for a lock; via: one of VIAS."""
+        self.together.asked[via] += 1
 
     def granted(self, lease: Lease, waited_ns: int) -> None:
         counts = self._of[lease.holder.label]
@@ -207,8 +237,8 @@ class LeaseMetrics:
     def refused(self, label: str, refusal: Refusal, waited_ns: int) -> None:
         counts = self._of[label]
         counts.refusals[refusal.code] += 1
-        counts.wait_seconds[outcome_of(refusal.code)].observe(waited_ns)
-        # Not TAKEN: who gets that did not ask to wait, and is not among those that slow waits are a share of.
+        # Not TAKEN: a LOCK that gets it did not wait, so it is not part of the total for the ratio of slow
+        # waits.
         if refusal.code is ErrorWord.TIMEOUT and waited_ns > counts.objective_ns:
             counts.slow_waits += 1
 
@@ -239,17 +269,17 @@ class LeaseMetrics:
         self._of[lease.holder.label].hand_offs += 1
 
     def turn_over(self, label: str, took_ns: int) -> None:
-        self._of[label].turn_seconds.observe(took_ns)
+        self.together.turn_seconds.observe(took_ns)
 
     def asked_back(self, label: str, end: RecallEnd, took_ns: int) -> None:
-        self._of[label].recall_seconds[end].observe(took_ns)
+        self.together.recall_seconds[end].observe(took_ns)
 
     def kept_no_more(self, label: str, why: KeptEnd, for_ns: int) -> None:
-        self._of[label].kept_seconds[why].observe(for_ns)
+        self.together.kept_seconds[why].observe(for_ns)
 
-    def lease_refused(self, label: str, command: str, code: ErrorWord) -> None:
+    def lease_refused(self, label: str, code: ErrorWord) -> None:
         """An app's EXTEND or UNLOCK of a resource of this class was refused; code: the error's first word."""
-        self._of[label].lease_refusals[command][code] += 1
+        self._of[label].lease_refusals[code] += 1
 
     def totals(self) -> dict[str, int]:
         """The few sums that INFO shows."""
@@ -262,11 +292,12 @@ class LeaseMetrics:
         }
 
     def totals_by_class(self) -> dict[str, dict[str, int]]:
-        """The same for each class: what the status page and INFO show. losses_meant: those of `losses` that
-        an operator or max_hold wanted; last_loss_ms: how long ago the last other one was, absent without one.
-        """
+        """The same for each class, for the status page and INFO. losses_meant: those of `losses` that an
+        operator or max_hold caused; last_loss_ms: how long ago the last other one was, absent if there is
+        none."""
         now_ns = self._now_ns()
         return {label: of.totals(now_ns) for label, of in list(self._of.items())}
 
     def collect(self) -> Iterator[Metric]:
-        return collected(ClassCounts, [((label,), of) for label, of in list(self._of.items())], "class")
+        yield from collected(ClassCounts, [((label,), of) for label, of in list(self._of.items())], "class")
+        yield from self.together.collect()

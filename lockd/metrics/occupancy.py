@@ -1,8 +1,8 @@
 """What is held and waited for on this host, counted by class.
 
-There may be a hundred thousand leases. They are walked in bites: between two of them whoever walks has to
-rest, the event loop to serve apps, another thread to leave the interpreter to the loop. And what was counted
-is kept for a while, so that those who ask all the time don't have them walked all the time.
+There may be a hundred thousand leases, so they are counted a few at a time. In between, the counting thread
+has to rest: the event loop so that it serves apps, another thread so that it leaves the interpreter to the
+loop. The result is kept for a while, so that frequent readers don't cause a new count each time.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from prometheus_client.core import Metric
 from lockd.core.leases import Lease, Standing
 from lockd.core.queues import Queue
 from lockd.core.validity import NS_PER_MS, NS_PER_S
+from lockd.metrics.classes import of_apps
 from lockd.metrics.families import Measured, gauge
 
 V = TypeVar("V")
@@ -25,7 +26,7 @@ V = TypeVar("V")
 KEPT_NS = NS_PER_S
 _BITE = 200
 REST_S = 50e-6
-"""Between two bites of another thread than the event loop's: enough for the loop to wake up."""
+"""The rest of a thread that is not the event loop's: long enough for the loop to wake up."""
 
 
 @dataclass
@@ -41,7 +42,7 @@ class ClassOccupancy:
 
 
 class Occupancy:
-    """Counts in `by_class`, and over all classes."""
+    """The counts in `by_class`, and over all classes."""
 
     def __init__(self, labels: Iterable[str], masters: int, timeout_ms: int) -> None:
         self.by_class = {label: ClassOccupancy() for label in labels}
@@ -53,7 +54,7 @@ class Occupancy:
     def steps(
         self, queues: Mapping[bytes, Queue], detached: Mapping[Any, Lease], now_ns: int
     ) -> Iterator[None]:
-        """Take it. Rest whenever it yields; it is complete when it ends."""
+        """Count. Rest whenever it yields; the count is complete when it ends."""
         of_queues = ((queue.lease, queue) for queue in _values(queues))
         of_detached = ((lease, None) for lease in _values(detached))
         for number, (lease, queue) in enumerate(chain(of_queues, of_detached), start=1):
@@ -95,15 +96,15 @@ class Occupancy:
             self.on_masters[lease.proven.bit_count()] += 1
 
     def _is_on_fewer(self, lease: Lease, now_ns: int) -> bool:
-        """Not all masters have confirmed it, though they had the time: the quorum decides, the others come a
-        moment later."""
+        """Not all masters have confirmed it, though they had the time: the quorum decides, the others follow
+        a moment later."""
         if lease.standing is not Standing.HELD or lease.proven.bit_count() == self._all_masters:
             return False
         return now_ns - lease.t1_ns > min(self._timeout_ns, lease.ttl_ms * NS_PER_MS // 4)
 
 
 class Held(Protocol):
-    """What is walked: core.locks.Locks has it."""
+    """What is counted: core.locks.Locks has it."""
 
     @property
     def queues(self) -> Mapping[bytes, Queue]: ...
@@ -111,12 +112,15 @@ class Held(Protocol):
     def detached(self) -> Mapping[Any, Lease]: ...
     @property
     def draining(self) -> bool: ...
+    @property
+    def draining_since_ns(self) -> int | None: ...
 
 
 class _Nothing:
     queues: Mapping[bytes, Queue] = {}
     detached: Mapping[Any, Lease] = {}
     draining = False
+    draining_since_ns: int | None = None
 
 
 NOTHING = _Nothing()
@@ -138,7 +142,7 @@ class RecentOccupancy:
         return self._last
 
     def steps(self) -> Iterator[None]:
-        """Have `last` be recent. Rest whenever it yields. Several threads may walk at once."""
+        """Make sure that `last` is recent. Rest whenever it yields. Several threads may count at once."""
         begun_ns = self._now_ns()
         if begun_ns < self._good_until_ns:
             return
@@ -147,35 +151,37 @@ class RecentOccupancy:
         self._last, self._good_until_ns = occupancy, begun_ns + KEPT_NS
 
     def rested(self) -> Occupancy:
-        """Counted from another thread than the loop's."""
+        """A count by another thread than the loop's."""
         for _ in self.steps():
             time.sleep(REST_S)
         return self.last
 
     def collect(self) -> Iterator[Metric]:
-        return OccupancyMetrics(self.rested(), self._held.draining).collect()
+        since_ns = self._held.draining_since_ns
+        draining_ns = 0 if since_ns is None else self._now_ns() - since_ns
+        return OccupancyMetrics(self.rested(), self._held.draining, draining_ns).collect()
 
 
 class OccupancyMetrics(Measured):
-    def __init__(self, occupancy: Occupancy, draining: bool) -> None:
+    def __init__(self, occupancy: Occupancy, draining: bool, draining_ns: int) -> None:
         self._occupancy = occupancy
+        self._of_apps = of_apps(occupancy.by_class)
         self._draining = draining
+        self._draining_ns = draining_ns
 
-    @gauge("Tenures that stay here, though nobody has them (keep_ms).", by="class")
+    @gauge("Tenures that are kept here without a lease (keep_ms).", by="class")
     def kept_tenures(self) -> dict[str, int]:
-        return {label: of.kept for label, of in self._occupancy.by_class.items()}
+        return {label: of.kept for label, of in self._of_apps.items()}
 
-    @gauge("LOCKs that wait for an answer.", by="class")
+    @gauge("LOCKs that are waiting for an answer.", by="class")
     def waiters(self) -> dict[str, int]:
-        return {label: of.waiters for label, of in self._occupancy.by_class.items()}
+        return {label: of.waiters for label, of in self._of_apps.items()}
 
-    @gauge(
-        "How long the one that waits longest has waited, on CLOCK_BOOTTIME; 0 when nobody waits.", by="class"
-    )
+    @gauge("How long the oldest waiting LOCK has waited, on CLOCK_BOOTTIME; 0 when none waits.", by="class")
     def oldest_waiter_seconds(self) -> dict[str, float]:
-        return {label: of.oldest_wait_ns / 1e9 for label, of in self._occupancy.by_class.items()}
+        return {label: of.oldest_wait_ns / 1e9 for label, of in self._of_apps.items()}
 
-    @gauge("Held leases that not all masters have confirmed, though they had the time.")
+    @gauge("Held leases that some masters have not confirmed, though they had the time.")
     def leases_on_fewer_masters(self) -> int:
         return self._occupancy.total.on_fewer
 
@@ -187,9 +193,13 @@ class OccupancyMetrics(Measured):
     def draining(self) -> int:
         return int(self._draining)
 
+    @gauge("How long this agent has been stopping, on CLOCK_BOOTTIME; 0 while it is not.")
+    def draining_seconds(self) -> float:
+        return self._draining_ns / 1e9
+
 
 def _values(table: Mapping[Any, V]) -> list[V]:
-    """All values of a moment, also for another thread: the copy is one step of the interpreter. If it ever is
+    """All values at one moment, for any thread: the interpreter makes the copy in one step. If it ever does
     not, try again."""
     for _ in range(10):
         try:

@@ -1,19 +1,19 @@
-"""What became of the last reload of the configuration."""
+"""The outcome of the last reload of the configuration."""
 
 from __future__ import annotations
 
 import time
 
-from lockd.config.reload import RESTARTED
 from lockd.metrics.families import Measured, gauge
 
 WORKED, REFUSED, INVALID = "ok", "refused", "invalid"
 
 
 class ReloadMetrics(Measured):
-    """status: of the last one, WORKED before the first. restart_needed: the settings that it was refused for.
+    """status: of the last reload, WORKED before the first. restart_needed: the settings for which it was
+    refused.
 
-    The start counts as the first.
+    The start of the agent counts as the first.
     """
 
     def __init__(self) -> None:
@@ -31,12 +31,12 @@ class ReloadMetrics(Measured):
         return self._loaded_s
 
     @gauge(
-        "Whether the last reload was refused, since this setting differs and takes a restart: 1 or 0.",
+        "Always 1: the last reload was refused, because this setting has changed and takes a restart. Absent"
+        " for all other settings.",
         by="setting",
     )
     def config_restart_needed(self) -> dict[str, int]:
-        needed = self.restart_needed
-        return {setting: int(setting in needed) for setting in RESTARTED}
+        return dict.fromkeys(self.restart_needed, 1)
 
     def worked(self) -> None:
         self.status, self.restart_needed = WORKED, ()
@@ -47,5 +47,5 @@ class ReloadMetrics(Measured):
         self.status, self.restart_needed = REFUSED, settings
 
     def invalid(self) -> None:
-        """The file has mistakes."""
+        """The file has errors."""
         self.status, self.restart_needed = INVALID, ()

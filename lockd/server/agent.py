@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from random import random
@@ -30,7 +31,7 @@ from lockd.core.slewing import Reading
 from lockd.core.takeover import take_over
 from lockd.core.values import Bound, Chance, RedlockParameters
 from lockd.http import server as http_server
-from lockd.http.status_page import HostStatus, render
+from lockd.http.status_page import CLASS_PATHS, HostStatus, render, render_classes
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
 from lockd.metrics.collector import Metrics
@@ -60,20 +61,20 @@ _SPARE_FILES = 64
 _FIRST_LOOK_S = 1.0
 _ENDINGS_S = 1.0
 _JOURNAL_AGAIN_S = 1.0
-# Timers are for what has to be done in time: their share of the loop is the largest.
+# Timers are for things that have to happen in time, so they get the largest share of the loop.
 _BITES_OF_TIMERS = 4
 _TIMERS_AT_ONCE = 16
 
 
 def serve(config: Config) -> int:
-    """Run the agent until SIGTERM or SIGINT. Returns the exit status: 0 stopped when told to, 1 could not
+    """Run the agent until SIGTERM or SIGINT. Returns the exit status: 0 it was told to stop, 1 it could not
     serve."""
-    # Until there is who answers to it, SIGHUP waits, and ends nobody.
+    # Until there is a handler, SIGHUP waits, and ends no agent.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     log = EventLog("lockd", config.log_level)
     log.adopt_libraries()
     try:
-        # The thread that makes pages may hold the interpreter for as long as this while the loop wants it.
+        # The thread that makes pages may keep the interpreter for this long while the loop wants it.
         sys.setswitchinterval(_SWITCH_S)
         uvloop.run(Agent(config, log).run())
     except CannotServe as why:
@@ -118,6 +119,7 @@ class Agent:
             log=log,
         )
         self.metrics.attach(self.fleet, self.locks, lambda: self.quotas.all.connections)
+        self.metrics.agent.limits_in_use = self.quotas.in_use
         self._logged_states: dict[str, tuple[State, str]] = {}
         self._beaten_s = time.monotonic()
         self._started_s = time.monotonic()
@@ -149,10 +151,10 @@ class Agent:
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            # A script's `&` has SIGINT ignored: a Ctrl-C is not for what runs in the background.
+            # A script's `&` has SIGINT ignored: a Ctrl-C is not meant for what runs in the background.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._stop.set)
-        # Not by the loop, which would have it end the process from its own end on.
+        # Not through the loop, which would let it kill the process once the loop has ended.
         signal.signal(signal.SIGHUP, lambda *_: self._hung_up(loop))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         loop.set_exception_handler(lambda _loop, context: self._failed(context))
@@ -164,7 +166,7 @@ class Agent:
             await self._end()
 
     def _hung_up(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One that stops leaves it to the next."""
+        """An agent that stops leaves it to the next one."""
         if not (self._stop.is_set() or loop.is_closed()):
             loop.call_soon_threadsafe(self._reload_soon)
 
@@ -204,15 +206,16 @@ class Agent:
             quorum=self.quorum,
         )
         self._notify.ready()
-        # What is there now stays: the collector need not walk it over and over. It looks at little at a time,
-        # since the loop stands still meanwhile (20,000 new objects took 18 ms), and seldom at everything.
+        # What is there now stays, so the garbage collector need not look at it over and over. It looks at
+        # little at a time, since the loop stands still meanwhile (20,000 new objects took 18 ms), and rarely
+        # at everything.
         gc.collect()
         gc.freeze()
         gc.set_threshold(1_000, 2, 10_000)
 
     async def _first_look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Apps that come before it is over wait for it in the kernel: to tell them of an outage would not be
-        true. Not for long, since it may be one."""
+        """Apps that connect before it is over wait in the kernel: to report an outage to them would be wrong.
+        The wait is short, since it may really be an outage."""
         stop = loop.create_task(self._stop.wait())
         look = loop.create_task(self.fleet.first_look.wait())
         await asyncio.wait((stop, look), timeout=_FIRST_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
@@ -220,7 +223,8 @@ class Agent:
         look.cancel()
 
     def _read_journal(self) -> Replayed:
-        """What can't be read is left alone, and said: a newer agent may have written it."""
+        """A journal that can't be read is left alone, and the log says so: a newer agent may have written
+        it."""
         self._journal_tried_s = time.monotonic()
         before = self.journal.trouble
         try:
@@ -240,7 +244,8 @@ class Agent:
         return Replayed()
 
     def _take_over(self, replayed: Replayed) -> None:
-        """What the agent before held: before any app is let in, and noted before anything of it goes out."""
+        """Take over what the previous agent held. That happens before any app is let in, and is noted before
+        anything about it is sent."""
         if replayed.trouble is not None:
             self.log.warning("journal_torn", why=replayed.trouble)
         counts = take_over(self.locks, replayed, self._started, self._heir, boottime_ns())
@@ -280,7 +285,7 @@ class Agent:
                 self._alive,
                 self._ready,
                 failed=partial(self._page_failed, asyncio.get_running_loop()),
-                status=lambda: render(self._status_for_page()).encode(),
+                status=self._pages_for_people(),
                 names=self.current.config.metrics_hosts,
                 tls=self.current.config.metrics_tls,
             )
@@ -288,9 +293,9 @@ class Agent:
             raise CannotServe(str(failure)) from failure
 
     def _raise_file_limit(self) -> None:
-        """Each connection is an open file, and so is each process that has some, or holds what it locked on
-        one; without enough of them, accepting would fail over and over. Of those processes that find none
-        locks belong to their connections."""
+        """Each connection is an open file, and so is each process that has connections or holds leases.
+        Without enough of them, accepting would fail over and over. If a process can't get one, its locks
+        belong to their connections."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         if most != resource.RLIM_INFINITY:
@@ -316,7 +321,7 @@ class Agent:
         try:
             next_ns = self._do_what_is_due()
         except Exception as failure:
-            # What was due is off the list; everybody else's timers must not wait for it.
+            # What was due is off the list; other timers must not wait for it.
             self.incidents.internal_error("a timer failed", failure)
             next_ns = boottime_ns()
         self._rings, self._alarm = False, None
@@ -324,8 +329,8 @@ class Agent:
             self._set_alarm(loop, next_ns)
 
     def _do_what_is_due(self) -> int | None:
-        """For a bite at a time: leases that were taken together are renewed together, and others want the
-        loop in between. Returns when to go on."""
+        """For a short time: leases that were taken together are renewed together, and others need the loop in
+        between. Returns when to go on."""
         until_ns = perf_counter_ns() + _BITES_OF_TIMERS * BITE_NS
         while True:
             now_ns = boottime_ns()
@@ -334,7 +339,8 @@ class Agent:
                 return next_ns
 
     async def _beat(self) -> None:
-        """A few times a second: show that the loop is alive, and look at what time alone changes."""
+        """A few times a second: show that the loop is alive, and look at what changes just because time
+        passes."""
         loop = asyncio.get_running_loop()
         watchdog_s = watchdog_interval_s()
         barked_s = 0.0
@@ -357,7 +363,8 @@ class Agent:
                 self._notify.watchdog()
 
     def _look_after_journal(self) -> None:
-        """While another agent has it, it is tried again and again: what that one leaves is taken over."""
+        """While another agent has it, this one tries again and again, and then takes over what that one
+        leaves."""
         if self.journal.is_ours():
             self.journal.look_after()
         elif self._beaten_s - self._journal_tried_s >= _JOURNAL_AGAIN_S:
@@ -366,7 +373,8 @@ class Agent:
                 self._take_over(replayed)
 
     async def _look_after_socket(self) -> None:
-        """Have the file there that apps connect to. Who is connected goes on in any case."""
+        """Make sure that the file is there to which apps connect. Apps that are connected go on in any
+        case."""
         if self._server is None or self._stop.is_set():
             return
         trouble = self._socket.trouble()
@@ -385,7 +393,7 @@ class Agent:
         try:
             self._server = await self._let_in(listening)
         except BaseException:
-            # Who found the file would wait at a door that nobody opens.
+            # An app that found the file would wait for an agent that never accepts.
             self._socket.remove()
             listening.close()
             raise
@@ -395,25 +403,26 @@ class Agent:
     # Stopping
 
     def _drain(self) -> None:
-        """Grant nothing more. What is held stays held: the next agent takes it over (rule 13)."""
+        """Grant nothing any more. What is held stays held: the next agent takes it over (rule 13)."""
         self._notify.stopping()
         self.log.info("stopping", held=self.locks.held)
         self.locks.drain(boottime_ns())
 
     async def _end(self) -> None:
-        """What is still held stays held: its holders are alive, and the next agent has it (rule 13)."""
+        """What is still held stays held: its holders are alive, and the next agent takes it over (rule
+        13)."""
         await self.shared.endings.finish(_ENDINGS_S)
         self.shared.stopped = True
         if self._server is not None:
             self._server.close()
-        # But for DETACHED ones, which are nobody's.
+        # Except DETACHED leases, which no process holds.
         left = self.locks.held - len(self.locks.detached)
-        # Each end tells what of its replies was read, for the next agent.
+        # The end of each connection shows which replies were read, for the next agent.
         for session in list(self.shared.sessions):
             session.close()
         self.shared.hang_ups.stop(asyncio.get_running_loop())
         self.shared.processes.stop(asyncio.get_running_loop())
-        # A moment for what was just released to reach the masters.
+        # A moment, so that the last releases reach the masters.
         await asyncio.sleep(0.05)
         self._beat_task.cancel()
         self._canary_task.cancel()
@@ -455,7 +464,7 @@ class Agent:
             self.incidents.internal_error(f"a notice ({notice.kind.value.decode()}) failed", failure)
 
     def _failed(self, context: dict[str, Any]) -> None:
-        """Something raised in the event loop that nobody caught: a mistake of ours."""
+        """An exception in the event loop that nobody caught: an error of the agent."""
         self.incidents.internal_error(str(context.get("message", "")), context.get("exception"))
 
     def _page_failed(self, loop: asyncio.AbstractEventLoop, path: str, error: Exception) -> None:
@@ -464,7 +473,7 @@ class Agent:
             loop.call_soon_threadsafe(self.incidents.internal_error, f"the page {path}", error)
 
     def _ballot_broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:
-        """What came of one request failed, in the middle of hearing a master: that one is refused."""
+        """One request failed while an answer of a master was processed: that request is refused."""
         self.incidents.internal_error(f"a {type(ballot).__name__.lower()} failed", failure)
         try:
             self.locks.broke(ballot, now_ns)
@@ -490,6 +499,18 @@ class Agent:
             f"{voting} of {len(self.fleet.links)} masters have a vote, {self.quorum} are needed "
             + " ".join(reasons),
         )
+
+    def _pages_for_people(self) -> dict[str, Callable[[], bytes]]:
+        return {
+            "/": self._first_page,
+            **{path: partial(self._classes_page, order) for path, order in CLASS_PATHS.items()},
+        }
+
+    def _first_page(self) -> bytes:
+        return render(self._status_for_page()).encode()
+
+    def _classes_page(self, order: str) -> bytes:
+        return render_classes(self._status_for_page(), order).encode()
 
     def _status_for_page(self) -> HostStatus:
         """Called from the thread that makes pages."""

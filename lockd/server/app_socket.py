@@ -1,7 +1,7 @@
 """The Unix socket that apps connect to: made at the start, and again when its file is gone.
 
-Who clears out /run, or deletes the file by mistake, leaves an agent that listens where nobody can find it:
-who is connected goes on, and nobody new comes in.
+Someone may clear out /run, or delete the file by mistake. Then the agent still listens, but nobody can find
+it: apps that are connected go on, and no new ones come in.
 """
 
 import grp
@@ -12,8 +12,9 @@ from contextlib import suppress
 
 from lockd.config.model import Socket
 
-# A client that doesn't block, of Node.js for example, gets EAGAIN when more than these wait to be let in. The
-# kernel takes no more than net.core.somaxconn: 4,096 unless the host says otherwise, as site.yml has it do.
+# A client that doesn't block, such as one for Node.js, gets EAGAIN when more than these wait to be let in.
+# The kernel takes no more than net.core.somaxconn: 4,096 unless the host says otherwise, as site.yml makes it
+# do.
 BACKLOG = 65_535
 
 
@@ -22,7 +23,7 @@ class CannotServe(Exception):
 
 
 class AppSocket:
-    """The file of the socket. What listens behind it belongs to whoever called `make`."""
+    """The file of the socket. The listening socket behind it belongs to the caller of `make`."""
 
     def __init__(self, wanted: Socket) -> None:
         self._wanted = wanted
@@ -30,12 +31,13 @@ class AppSocket:
         self._made: tuple[int, int] | None = None
 
     def make_first(self) -> socket.socket:
-        """What an earlier agent has left is removed first. Raises CannotServe."""
+        """Removes the file of an earlier agent first. Raises CannotServe."""
         self._clear_the_way()
         return self.make()
 
     def make(self) -> socket.socket:
-        """With its mode and group from the first moment that anybody can connect. Raises CannotServe."""
+        """It has its mode and group from the first moment at which anybody can connect. Raises
+        CannotServe."""
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._bind(listening)
@@ -43,7 +45,7 @@ class AppSocket:
         except BaseException:
             listening.close()
             raise
-        # From here on it answers whoever looks whether an agent is alive behind it.
+        # From here on, it answers any process that checks whether an agent is alive behind it.
         listening.listen(BACKLOG)
         return listening
 
@@ -53,8 +55,8 @@ class AppSocket:
             listening.bind(self._path)
         except OSError as failure:
             raise CannotServe(
-                f"the socket {self._path} can't be made ({failure.strerror}): "
-                "does its folder exist, and may this user write there?"
+                f"the socket {self._path} can't be made ({failure.strerror}): check that its folder exists "
+                "and that this user may write there"
             ) from failure
         finally:
             os.umask(before)
@@ -72,17 +74,19 @@ class AppSocket:
             ) from failure
 
     def _clear_the_way(self) -> None:
-        """A socket that a dead agent left is removed; one that answers, or another kind of file, is not ours
-        to remove."""
+        """A socket of a dead agent is removed. If it answers, or is another kind of file, it is not ours to
+        remove."""
         path = self._path
         try:
             there = os.lstat(path)
         except FileNotFoundError:
             return
         if not stat.S_ISSOCK(there.st_mode):
-            raise CannotServe(f"{path} is there and is no socket: remove it, or choose another socket.path")
-        # Ours, and closed to everybody: an agent was killed after it had bound it, and before it could say
-        # who may connect. Nobody can have listened there, and nobody but root could try.
+            raise CannotServe(
+                f"{path} is there and is not a socket: remove it, or choose another socket.path"
+            )
+        # Ours, and closed to everybody: an agent was killed after it had bound the socket, and before it
+        # could say who may connect. Nobody can have listened there, and nobody but root could connect.
         if there.st_uid == os.geteuid() and not stat.S_IMODE(there.st_mode):
             os.unlink(path)
             return
@@ -94,7 +98,7 @@ class AppSocket:
                 os.unlink(path)
             except OSError as failure:
                 raise CannotServe(
-                    f"{path} can't be tried ({failure}): is another agent serving there?"
+                    f"{path} can't be checked ({failure}): another agent may be serving there"
                 ) from failure
             else:
                 raise CannotServe(
@@ -110,14 +114,14 @@ class AppSocket:
             return False
 
     def trouble(self) -> str:
-        """Why nobody new gets in; '' while the file leads to us. From any thread."""
+        """Why no new app gets in; '' while the file leads to this agent. From any thread."""
         try:
             found = _file_at(self._path)
         except OSError as failure:
-            return f"the socket {self._path} can't be looked at: {failure.strerror}"
+            return f"the socket {self._path} can't be checked: {failure.strerror}"
         if found is None:
             return f"the socket {self._path} is gone"
-        # While ours is open, its number is given to no other file.
+        # While our file is open, no other file gets its number.
         if found != self._made:
             return f"something else is at {self._path}: remove it, and the agent makes its socket again"
         return ""

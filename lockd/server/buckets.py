@@ -1,4 +1,4 @@
-"""How often something may happen, for each of many users: a bucket each, and a bound on how many."""
+"""How often something may happen, for each of many users: one bucket for each, and a limit on how many."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -9,10 +9,10 @@ _FORGOTTEN_AT_ONCE = 2
 
 
 class Buckets(Generic[K]):
-    """A bucket a key: `burst` at once, then one every `interval_ns`.
+    """One bucket for each key: `burst` at once, then one every `interval_ns`.
 
-    Buckets that are full again are forgotten, since a fresh one is no different. Where more than `most` keys
-    are busy at a time, the later ones share one bucket: memory stays, whoever comes.
+    Buckets that are full again are forgotten, since a new one is the same. If more than `most` keys are busy
+    at a time, the later ones share one bucket, so that memory stays bounded.
     """
 
     def __init__(self, burst: int, interval_ns: int, most: int) -> None:
@@ -20,7 +20,7 @@ class Buckets(Generic[K]):
         self._interval_ns = interval_ns
         self._most = most
         self._full_ns: OrderedDict[K, int] = OrderedDict()
-        """When each would be full again if nothing came any more; the least lately used first."""
+        """When each would be full again if nothing more happened; the least recently used first."""
         self._others_full_ns = 0
 
     def __len__(self) -> int:

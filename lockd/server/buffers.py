@@ -10,17 +10,18 @@ from lockd.core.validity import NS_PER_MS
 from lockd.server.quotas import Buffered, Quotas, Usage
 
 UNCOUNTED_BYTES = 4_096
-"""Of a connection: so little is not worth counting, and honest connections mostly have no more."""
+"""For a connection: so little is not worth counting, and well-behaved connections usually have no more."""
 
 
 class Buffers:
-    """Who is over a limit loses the connection for which something has been kept longest: his own, never
-    another user's. It is cut off in a turn of its own, since core may be in the middle of its work."""
+    """A user over a limit loses the connection for which something has been kept longest: one of that user's,
+    never another's. It is cut off in a later turn of the loop, since core may be in the middle of its
+    work."""
 
     def __init__(self, current: Current, quotas: Quotas) -> None:
         self._current = current
         self._quotas = quotas
-        # Those that leave replies unread, and since when; the first began first.
+        # Connections that leave replies unread, and since when; the oldest first.
         self._deaf: dict[Buffered, int] = {}
 
     @property
@@ -30,7 +31,7 @@ class Buffers:
     # Bytes
 
     def keeps(self, session: Buffered, size: int) -> None:
-        """So much is kept for this connection now."""
+        """So many bytes are kept for this connection now."""
         size = size if size > UNCOUNTED_BYTES else 0
         usage, more = session.usage, size - session.kept_bytes
         if not more:
@@ -46,7 +47,7 @@ class Buffers:
             self._enforce(usage)
 
     def refuse_reply(self, usage: Usage, size: int) -> str | None:
-        """Which limit a reply of this size would be over, if its reader took none of it."""
+        """The limit that a reply of this size would exceed, if its reader took none of it."""
         limits = self._limits
         for name, used, most in (
             ("buffered_bytes_per_user", usage.buffered_bytes, limits.buffered_bytes_per_user),
@@ -74,11 +75,11 @@ class Buffers:
     # Time
 
     def is_deaf(self, session: Buffered) -> None:
-        """It leaves unread what it asked for."""
+        """It does not read what it asked for."""
         self._deaf.setdefault(session, boottime_ns())
 
     def hears(self, session: Buffered) -> None:
-        """It has read all that was written."""
+        """It has read everything that was written."""
         self._deaf.pop(session, None)
 
     def cut_off_the_deaf(self, now_ns: int) -> None:
@@ -86,7 +87,7 @@ class Buffers:
         most_ms = self._limits.unread_ms
         for session in list(self._too_long(now_ns - most_ms * NS_PER_MS)):
             self.forget(session)
-            session.cut_off(f"unread_ms: for {most_ms} ms it did not read its replies")
+            session.cut_off(f"unread_ms: it did not read its replies for {most_ms} ms")
 
     def _too_long(self, since_ns: int) -> Iterator[Buffered]:
         for session, deaf_ns in self._deaf.items():

@@ -1,8 +1,8 @@
-"""The canary: a lock that the agent takes and gives back by itself, on the same way as those of apps.
+"""The canary: a lock that the agent takes and gives back by itself, in the same way as apps' locks.
 
-It tells whether locks can be had while no app asks, and keeps ratios meaningful where few do. It is cheap
-(one lock each time, none overlapping), it never waits, and its resource is this agent's alone: no app and no
-other agent stands in its way, or it in theirs.
+It tells whether locking works while no app asks, and keeps ratios meaningful when few do. It is cheap (one
+lock each time, none overlapping), it never waits, and its resource is only this agent's: no app and no other
+agent stands in its way, nor it in theirs.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from lockd.server.log import EventLog
 from lockd.server.peer import start_ticks
 
 RESERVED = b"lockd:canary:"
-"""Resources that begin with this are the agents' own."""
+"""Resources that begin with this are reserved for agents."""
 _TTL_MS = 2_000
 
 
@@ -42,7 +42,7 @@ class _Song:
     def __init__(self, resource: bytes, owner: bytes, ttl_ms: int, now_ns: int) -> None:
         self.resource = resource
         self.owner = owner
-        # The next agent finds it dead, and frees what it held.
+        # The next agent finds it dead, and frees its lease.
         self.pid = os.getpid()
         self.started = start_ticks(self.pid)
         self.ttl_ms = self.max_hold_ms = ttl_ms
@@ -77,7 +77,7 @@ class _Song:
 
 
 class Canary:
-    """Sings every `canary_ms` (never while that is 0), until the task that runs it is cancelled."""
+    """Sings every `canary_ms` (never while that is 0), until its task is cancelled."""
 
     def __init__(
         self, locks: Locks, metrics: CanaryMetrics, log: EventLog, current: Current, host: bytes
@@ -87,21 +87,21 @@ class Canary:
         self._log = log
         self._current = current
         self._changed = asyncio.Event()
-        # With the process's id: what an agent that was killed left locked is in nobody's way.
+        # With the process's id, so that a lease left by an agent that was killed is in nobody's way.
         self._resource = b"%b%b:%d" % (RESERVED, host, os.getpid())
         self._owner = owner_of(host, os.getpid(), os.geteuid())
         self._silent = False
 
     async def run(self) -> None:
         while not self._locks.draining:
-            # Not all agents at once, also when they were started, or given an interval, together.
+            # Not all agents at once, even if they were started, or given an interval, together.
             changed = await self._rest(random())
             while not (changed or self._locks.draining):
                 await self.sing()
                 changed = await self._rest(1.0)
 
     async def _rest(self, share: float) -> bool:
-        """For this share of the interval, or until that is another: returns whether it is."""
+        """Wait for this share of the interval, or until the interval changes: returns whether it has."""
         self._changed.clear()
         interval_s = self._current.config.canary_ms / 1000
         if not interval_s:
@@ -115,11 +115,11 @@ class Canary:
         return True
 
     def changed(self) -> None:
-        """The interval may be another."""
+        """The interval may have changed."""
         self._changed.set()
 
     async def sing(self) -> None:
-        """Take the lock, give it back, and count what came of it."""
+        """Take the lock, give it back, and count the outcome."""
         config = self._current.config
         ttl_ms = max(config.min_ttl_ms, min(_TTL_MS, config.max_ttl_ms))
         song = _Song(self._resource, self._owner, ttl_ms, boottime_ns())
@@ -138,7 +138,7 @@ class Canary:
         self._tell(song)
 
     def _tell(self, song: _Song) -> None:
-        """Into the log when it falls silent and when it sings again, not each time."""
+        """Log when it falls silent and when it sings again, not each time."""
         silent = not song.released
         if silent and not self._silent:
             self._log.warning("canary_failed", why=str(song.refusal or "its release was not confirmed"))

@@ -1,4 +1,5 @@
-"""Slow readings, a few at a time: whoever asks for too many waits behind himself, not in front of others."""
+"""Slow readings, a few at a time: a user that asks for too many waits for itself, and does not hold up
+others."""
 
 import asyncio
 from collections import defaultdict
@@ -9,7 +10,8 @@ _REST_S = 0.002
 
 
 class ConcurrencyLimit:
-    """For questions that go to all masters, or list all that is held: so many at once, and of each user."""
+    """For questions that go to all masters, or list everything that is held: how many at once, in all and for
+    each user."""
 
     def __init__(self, at_once: int, per_user: int) -> None:
         self._all = asyncio.Semaphore(at_once)
@@ -22,5 +24,5 @@ class ConcurrencyLimit:
         async with self._users[uid]:
             async with self._all:
                 yield
-            # A rest between two questions of one user is time in which others get what they came for.
+            # A rest between two questions of one user leaves time to others.
             await asyncio.sleep(_REST_S)

@@ -1,18 +1,19 @@
 """What the kernel knows of the other end of a Unix stream socket: whether it is open, what it has read, and
 what it had sent.
 
-Seen on Linux with uvloop, and so relied upon here and in session.py:
+Observed on Linux with uvloop, and so relied upon here and in session.py:
 
-* SIOCOUTQ counts what was written and not read yet, a part of a write as all of it. But a peer that closes
-  takes its queue with it, so an empty one says only with the next two that all was read.
-* A peer that closes with something unread leaves an error at our end. POLLERR shows it without taking it
-  away; our next read gives it (ECONNRESET, behind what the peer itself had sent before), and then it is gone.
-  With everything read, there is none, and our next read gives a clean end.
+* SIOCOUTQ counts what was written and not read yet; a write that was read in part counts whole. But a peer
+  that closes takes its queue with it, so an empty queue means only together with the next two points that
+  everything was read.
+* A peer that closes with something unread leaves an error at our end. POLLERR shows the error without taking
+  it away. Our next read gets it (ECONNRESET, after what the peer itself had sent before), and then it is
+  gone. If everything was read, there is no error, and our next read gets a clean end.
 * POLLHUP shows that nobody has the peer's end open any more, or that it was shut down both ways, as redis-py
-  does before it closes: what is unread then stays so.
-* A write to such a peer gives EPIPE, and none of it is read. uvloop reads no more then, though what the peer
+  does before it closes: what is unread then stays unread.
+* A write to such a peer gives EPIPE, and none of it is read. Then uvloop stops reading, though what the peer
   had sent before it closed is there.
-* A peer that has only shut down its writing looks like one that has closed to who reads (a clean end), but
+* A peer that has only shut down its writing looks to readers like one that has closed (a clean end), but
   shows no POLLHUP, and may still read.
 """
 
@@ -31,24 +32,24 @@ _SENT_MOST_BYTES = 1 << 18
 
 
 def is_open(file: int) -> bool:
-    """Somebody has the other end open."""
+    """Some process has the other end open."""
     return not _state(file) & select.POLLHUP
 
 
 def delivery_to(file: int) -> Delivery:
-    """What became of all that was written to it, and taken by the kernel."""
+    """What happened to everything that was written to it and taken by the kernel."""
     before = _state(file)
     if before & select.POLLERR:
         return Delivery.CUT
     if _queued_bytes(file):
         return Delivery.CUT if before & select.POLLHUP else Delivery.UNREAD
-    # It was empty: read, or taken away since the first look.
+    # The queue was empty: it was read, or dropped since the first look.
     return Delivery.CUT if _state(file) & select.POLLERR else Delivery.READ
 
 
 def unread_from(file: int) -> bytes:
-    """What the other end had sent, and nobody has read here. A write that fails ends the connection before
-    that is looked at."""
+    """What the other end had sent, and was not read here. After a write that fails, the connection ends
+    before that is read."""
     try:
         return os.read(file, _SENT_MOST_BYTES)
     except OSError:

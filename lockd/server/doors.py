@@ -1,6 +1,6 @@
-"""Where apps are let in. libuv takes one connection of each file in a turn of the event loop, and the line of
-those who wait is one for all users: in turns of some milliseconds, hundreds that one user opens at once would
-keep everybody's newcomers out for seconds. So one socket is listened on by several files."""
+"""Where apps are let in. libuv takes one connection of each file in a turn of the event loop, and all users
+wait in one line. With turns of some milliseconds, hundreds of connections that one user opens at once would
+keep everybody else's out for seconds. So one socket is listened on by several files."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ class Doors:
 
     @classmethod
     async def open(cls, hearer: Callable[[], Hearer], listening: socket.socket) -> Self:
-        """The socket is theirs from now on; its caller's again, if this fails."""
+        """They own the socket from now on; if this fails, the caller does again."""
         doors, loop = cls(), asyncio.get_running_loop()
         try:
             for file in [*(listening.dup() for _ in range(AT_A_TURN - 1)), listening]:

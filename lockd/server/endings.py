@@ -1,6 +1,6 @@
-"""Leases of those who are gone: a few end at once. Thousands, of one process or of many that end together,
-leave the loop to others in between. Until it is their turn they are held and renewed as before: later than
-could be, and safe (rule 13)."""
+"""Ending the leases of apps that are gone. A few end at once. Thousands, of one process or of many that end
+together, leave the loop to others in between. Until it is their turn they are held and renewed as before:
+they end later than they could, but safely (rule 13)."""
 
 import asyncio
 from contextlib import suppress
@@ -14,7 +14,7 @@ from lockd.server.lanes import Crowd, Lane, LaneWork
 
 AT_ONCE = 4
 _LOOK_S = 0.005
-_UNREAD = "its connection ended before the reply of its LOCK was known to be read"
+_UNREAD = "its connection ended before the app had read the reply to LOCK"
 
 
 class Endings:
@@ -29,18 +29,18 @@ class Endings:
         return self._lane.busy
 
     def add(self, uid: int, job: LaneWork) -> None:
-        """Have this done for that user, as soon as it is its turn."""
+        """Do this for that user, as soon as it is its turn."""
         self._lane.add(uid, job)
 
     async def finish(self, within_s: float) -> None:
-        """Have what is left done now: later nobody does it."""
+        """Do everything that is left now: later nobody will."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while self.busy:  # noqa: ASYNC110  # once in an agent's life, and nothing else waits for it
                     await asyncio.sleep(_LOOK_S)
 
     def end(self, ends: Ends, doubt: str = _UNREAD) -> None:
-        """doubt: why those end that their apps may believe in."""
+        """doubt: why leases end in which their apps may still believe."""
         if not ends:
             return
         if len(ends) <= AT_ONCE and self._crowd.has_room():
@@ -59,6 +59,6 @@ class Endings:
         self.add(uid, work)
 
     def _end_one_of(self, ends: Ends, doubt: str) -> None:
-        """What ends is taken out, also by its connection when it hears of that."""
+        """What ends is removed, also when its connection hears of that and removes it."""
         lease, fate = ends.popitem()
         carry_out(fate, lease, self._locks, doubt, boottime_ns())

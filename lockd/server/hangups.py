@@ -1,8 +1,9 @@
 """Connections that are not read from for a while, watched for their end.
 
-Whoever isn't read from can't be seen to close: the end of a stream comes behind what was sent before it. The
-kernel tells of it all the same, and of nothing else, where nobody asks for more than that (EPOLLHUP is always
-told). So much for an app that has sent a lot behind a LOCK that waits, and has died.
+The end of a stream comes after everything that was sent before it. So while nothing is read from a
+connection, its closing can't be seen by reading: think of an app that has sent a lot after a LOCK that waits,
+and has died. But the kernel reports it, and nothing else, to a watcher that asks for no events (EPOLLHUP is
+always reported).
 """
 
 import asyncio
@@ -13,7 +14,7 @@ _NOTHING_ELSE = 0
 
 
 class Watched(Protocol):
-    """A connection, to whoever watches for its end."""
+    """A connection whose end is watched for."""
 
     def hung_up(self) -> None: ...
 
@@ -28,7 +29,7 @@ class HangUps:
         loop.add_reader(self._epoll.fileno(), self._look)
 
     def stop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Connections may still end."""
+        """More connections may still end."""
         loop.remove_reader(self._epoll.fileno())
         self._files.clear()
         self._watched.clear()
@@ -43,7 +44,7 @@ class HangUps:
     def forget(self, session: Watched) -> None:
         """It is read from again, or closed."""
         file = self._files.pop(session, None)
-        # Its number may be another connection's by now.
+        # By now its number may belong to another connection.
         if file is None or self._watched.get(file) is not session:
             return
         del self._watched[file]

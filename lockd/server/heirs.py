@@ -1,5 +1,5 @@
-"""Leases that were taken over from the agent before: their app is known by its process, and talks to this one
-on connections that never took them."""
+"""Leases that were taken over from the previous agent. Their app is known by its process, and talks to this
+agent on connections on which they were not taken."""
 
 from lockd.core.journal import Held
 from lockd.core.leases import Lease, pid_and_uid
@@ -10,7 +10,7 @@ from lockd.server.shared import Shared
 
 
 class Heir:
-    """Core's `Holder`. label: its class by the configuration of now. process: None where it is dead, or can't
+    """Core's `Holder`. label: its class by the present configuration. process: None if it is dead, or can't
     be seen. _news: the connection that has asked for its news."""
 
     detached = False
@@ -37,19 +37,20 @@ class Heir:
         self._usage = shared.quotas.inherits(self.uid)
 
     def granted(self, lease: Lease, now_ns: int) -> None:
-        """It was, by the agent before."""
+        """It was granted by the previous agent."""
 
     def refused(self, refusal: Refusal) -> None:
         """It asks for nothing."""
 
     def asked_again(self, session: Session, lease: Lease, notify: bool) -> None:
-        """By its app, on this connection, which may be the first to tell of it."""
+        """Its app has named it on this connection, which may be the first to tell of it."""
         session.ties.tells_too(lease, None)
         if notify:
             self.hears_on(session, lease)
 
     def is_of(self, session: Session) -> bool:
-        """Whether its news may be told on this connection: of its process, as far as that is known."""
+        """Whether its news may be told on this connection: it has to be its process's, as far as that is
+        known."""
         return self.process is None or session.ties.process is self.process
 
     def hears_on(self, session: Session, _lease: Lease) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong for an app, or with the agent itself: counted, and logged with whose it was."""
+"""What goes wrong for an app, or in the agent itself: counted, and logged with its user."""
 
 from lockd.config.current import Current
 from lockd.core.values import Refusal
@@ -19,9 +19,9 @@ class Incidents:
         self._metrics.agent.limit_refusals[refusal.split(":", 1)[0]] += 1
         self._log.warning("limit", limit=refusal, pid=peer.pid, uid=peer.uid)
 
-    def lease_refused(self, command: str, resource: bytes, refusal: Refusal) -> None:
+    def lease_refused(self, resource: bytes, refusal: Refusal) -> None:
         label = self._current.config.class_of(resource).name
-        self._metrics.leases.lease_refused(label, command, refusal.code)
+        self._metrics.leases.lease_refused(label, refusal.code)
 
     def denied(self, peer: Peer, resource: bytes, lock_class: str) -> None:
         self._log.warning("denied", resource=resource, lock_class=lock_class, pid=peer.pid, uid=peer.uid)
@@ -33,7 +33,7 @@ class Incidents:
         self._metrics.agent.protocol_errors += 1
         self._log.warning("protocol_error", error=error, pid=peer.pid, uid=peer.uid)
 
-    # A mistake of ours
+    # An error of the agent
 
     def internal_error(self, what: str, failure: BaseException | None) -> None:
         self._metrics.agent.internal_errors += 1

@@ -1,5 +1,5 @@
-"""A LOCK of several resources, or of one of several slots: one place in the order of replies, and a part for
-each lock that it stands in line for (core/several.py, core/slots.py)."""
+"""A LOCK of several resources, or of one of several slots. It has one place in the order of replies, and a
+part for each lock that it stands in line for (core/several.py, core/slots.py)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from lockd.server.session import Session
 
 
 class Part(LockRequest):
-    """Of a request. It has no place in the order of replies by itself, and its lease is the app's only when
-    the whole is answered."""
+    """A part of a request. It has no place in the order of replies, and its lease becomes the app's only when
+    the whole request is answered."""
 
     __slots__ = ("whole",)
 
@@ -50,9 +50,9 @@ class Part(LockRequest):
 
 
 class JointRequest(Place):
-    """Core's `Whole`. parts: those that it is answered with. parts_of_core: what becomes of them.
+    """Core's `Whole`. parts: those with which it is answered. parts_of_core: receives their answers.
 
-    _waits: for so many locks it counts as a waiter now.
+    _waits: for how many locks it counts as a waiter now.
     """
 
     __slots__ = ("_answered", "_waits", "parts", "parts_of_core", "session")
@@ -67,7 +67,7 @@ class JointRequest(Place):
 
     @property
     def resource(self) -> bytes:
-        """Under which it is logged and counted."""
+        """The class under which it is logged and counted."""
         return self.parts[0].resource
 
     @property
@@ -76,12 +76,12 @@ class JointRequest(Place):
 
     @property
     def names(self) -> tuple[LeaseName, ...]:
-        """By which its leases will be known, if its app has named it."""
+        """The name by which its leases will be known, if its app has named it."""
         return tuple(name for part in self.parts for name in part.names)
 
     @property
     def locks(self) -> int:
-        """So many it stands in line for, one after the other or at once."""
+        """For how many locks it stands in line, one after the other or at once."""
         return len(self.parts)
 
     def begins(self, now_ns: int, *, ready: bool) -> None:
@@ -100,7 +100,7 @@ class JointRequest(Place):
         self.parts_of_core.gone(now_ns)
 
     def part_granted(self, part: Part, lease: Lease, now_ns: int) -> None:
-        """It is counted as a lease now."""
+        """It counts as a lease now."""
         self._counts_waits(-1)
         self.parts_of_core.granted(part, lease, now_ns)
 
@@ -141,7 +141,7 @@ class JointRequest(Place):
             self.session.came_too_late(lease)
 
     def _told(self, leases: list[Lease]) -> bytes:
-        """Composed when it is written, with the leases as they then are: all of them, or none."""
+        """Composed when it is written, with the leases as they are then: all of them, or none."""
         session = self.session
         lost = next((lease for lease in leases if lease.standing is not Standing.HELD), None)
         if lost is not None:
@@ -154,7 +154,7 @@ class JointRequest(Place):
         return reply
 
     def encoded(self, rows: list[dict[str, object]]) -> bytes:
-        """What is told of them. rows: one for each."""
+        """What the app is told of them. rows: one for each."""
         raise NotImplementedError
 
 
@@ -181,14 +181,14 @@ class SeveralRequest(JointRequest):
 
 
 class SlotPart(Part):
-    """One of many lines that a request stands in: none is a request of its own."""
+    """One of many lines that a request stands in. None of them is a request by itself."""
 
     __slots__ = ()
     counted = False
 
 
 class SlotsRequest(JointRequest):
-    """One of several equal locks. _tell: who counts its refusal."""
+    """One of several equal locks. _tell: counts its refusal."""
 
     __slots__ = ("_asked_ns", "_places", "_resource", "_tell")
 
@@ -203,7 +203,7 @@ class SlotsRequest(JointRequest):
         return self._resource
 
     def takes(self, tries: Sequence[SlotPart], places: Sequence[SlotPart], first: int) -> None:
-        """As `Slots` has them, but in the order of their names. first: which is tried first."""
+        """As `Slots` has them, but sorted by name. first: the one that is tried first."""
         shared = self.session.shared
         self.parts = tries
         self._places = [*places[first:], *places[:first]]
@@ -226,7 +226,7 @@ class SlotsRequest(JointRequest):
         self.parts_of_core.granted(part, lease, now_ns)
 
     def part_ended(self, lease: Lease) -> None:
-        """It stands in the other lines all the same."""
+        """It stays in the other lines."""
 
     def refused(self, refusal: Refusal) -> None:
         self._tell(self.label, refusal, boottime_ns() - self._asked_ns)

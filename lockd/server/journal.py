@@ -1,9 +1,9 @@
-"""The journal's file: beside the socket, so in /run, where it outlives the agent and not the host.
+"""The journal's file. It is beside the socket, so in /run, where it outlives the agent but not the host.
 
-Nothing waits for a disk, and one write is one record. What its agent wrote last is known by a seal in the
-file of its lock, which is written through memory: so an older copy is told from it. When it can't be written
-it is taken away, since an old one would be worse than none, and the agent goes on serving: only its next
-restart costs its holders something.
+Nothing waits for a disk, and one write is one record. A seal in the journal's lock file, written through
+memory, identifies the agent's last write, so that an older copy is told apart. If the journal can't be
+written it is removed, since an old one would be worse than none. The agent then goes on serving: only its
+next restart costs its holders something.
 """
 
 import fcntl
@@ -23,18 +23,18 @@ _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class NotOurs(Exception):
-    """Another agent has it, or somebody else has put it there; the text says what."""
+    """Another agent has it, or another user has put it there; the text says which."""
 
 
 def origin_of(cluster: str, masters: tuple[str, ...]) -> Origin:
-    """Of this host and this process. OSError where /proc doesn't say."""
+    """The origin of this host's and this process's journals. OSError if /proc doesn't say."""
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     pids, times = (os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "time"))
     return Origin(boot_id, pids, times, cluster, masters)
 
 
 def why_unreadable(path: Path) -> str:
-    """Why this version could not take over what is noted there; '' if it could, or if nothing is there."""
+    """Why this version can't take over what is noted there; '' if it can, or if nothing is there."""
     try:
         check_format(path.read_bytes())
     except FileNotFoundError:
@@ -46,7 +46,7 @@ def why_unreadable(path: Path) -> str:
 
 class JournalFile:
     """trouble: why it isn't kept now; '' when it is. failures: how often it could not be written. is_last:
-    what was taken is what the agent before wrote last."""
+    what was taken over is the last that the previous agent wrote."""
 
     def __init__(self, path: Path, origin: Origin, failed: Callable[[str], None]) -> None:
         self.path = path
@@ -62,11 +62,11 @@ class JournalFile:
         self._seals: mmap.mmap | None = None
 
     def is_ours(self) -> bool:
-        """No other agent has it, or gets it as long as this one lives."""
+        """No other agent has it, or can get it as long as this one lives."""
         return self._lock is not None
 
     def take(self) -> bytes:
-        """Make it this agent's, as long as it lives, and read what the one before has left. Raises NotOurs,
+        """Make it this agent's, as long as it lives, and read what the previous one has left. Raises NotOurs,
         or OSError."""
         try:
             if self._lock is None:
@@ -115,13 +115,13 @@ class JournalFile:
             os.close(file)
 
     def set_aside(self) -> Path:
-        """What can't be read stays there for whoever can."""
+        """A journal that can't be read stays there, for a version that can."""
         aside = self.path.with_name(self.path.name + ".unread")
         os.replace(self.path, aside)
         return aside
 
     def begin(self) -> None:
-        """Write it anew, with what is held now and no more. Nothing is there if that fails."""
+        """Write it anew, with only what is held now. If that fails, no journal is there."""
         if self._lock is None:
             return
         try:
@@ -138,7 +138,7 @@ class JournalFile:
         file = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | _FLAGS, 0o600)
         try:
             _write(file, data)
-            # Whichever of both is there when this agent dies.
+            # It fits whichever of the two is there when this agent dies.
             self._sealed(Seal.of(data), 1)
             os.rename(fresh, self.path)
             self._sealed(self._seal, 0)
@@ -167,7 +167,7 @@ class JournalFile:
             with suppress(OSError):
                 os.unlink(path)
         if self._file is not None:
-            # Where its folder may not be written to, it is emptied at least.
+            # If its folder can't be written to, it is at least emptied.
             with suppress(OSError):
                 os.ftruncate(self._file, 0)
             os.close(self._file)
@@ -178,13 +178,13 @@ class JournalFile:
             self._failed(why)
 
     def look_after(self) -> None:
-        """Now and then: have it there, and not much longer than what is held."""
+        """Now and then: make sure that it is there, and not much longer than what is held."""
         most_bytes = max(_LEAST_BYTES, _GROWN * self.ledger.live_bytes)
         if self._file is None or self._is_gone() or self._bytes > most_bytes:
             self.begin()
 
     def _is_gone(self) -> bool:
-        """Somebody has cleared out /run, or put another file there."""
+        """Someone has cleared out /run, or put another file there."""
         assert self._file is not None
         try:
             return not os.path.samestat(os.fstat(self._file), os.lstat(self.path))
@@ -212,14 +212,14 @@ def _seals_in(lock: int) -> mmap.mmap:
 
 
 def _write(file: int, data: bytes) -> None:
-    """All of it, in one write where that is possible."""
+    """Write all of it, in one write if possible."""
     written = os.write(file, data)
     while written < len(data):
         written += os.write(file, data[written:])
 
 
 def _check(file: int) -> None:
-    """Nobody else may have written it."""
+    """No other user may have written it."""
     found = os.fstat(file)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
         raise NotOurs("it is no plain file")

@@ -1,7 +1,7 @@
-"""Work that can wait, done in bites: the event loop is never kept from everybody else for longer than one.
+"""Work that can wait, done in small pieces: the event loop is never held up for longer than one.
 
-One lane serves all users, one bite at a time and each user in turn: who asks for much waits behind himself.
-However long it has worked, a lane can leave the loop to everybody else for several times as long.
+One lane serves all users, one piece at a time and each user in turn: a user that asks for much waits for
+itself. However long it has worked, a lane can leave the loop to others for several times as long.
 """
 
 import asyncio
@@ -13,14 +13,15 @@ from typing import TypeVar
 T = TypeVar("T")
 
 BITE_NS = 1_000_000
-"""How long a lane works at a time, and then for one step more at most."""
+"""How long a lane works at a time, plus one step at most."""
 
 LaneWork = Callable[[int], bool]
 """Works on something until that instant of `perf_counter_ns`; True when there is more to do."""
 
 
 class Lane:
-    """`rests`: how many times as long as it works the lane rests. `bite_ns`: of 0, one job at a time."""
+    """`rests`: the lane rests for this many times as long as it works. `bite_ns`: 0 means one job at a
+    time."""
 
     def __init__(self, rests: int, bite_ns: int = BITE_NS) -> None:
         self._rests = rests
@@ -35,14 +36,14 @@ class Lane:
         return bool(self._users)
 
     def add(self, uid: int, job: LaneWork) -> None:
-        """Have this done for that user, as soon as it is its turn."""
+        """Do this for that user, as soon as it is its turn."""
         self._users.setdefault(uid, deque()).append(job)
         if not self._scheduled:
             self._schedule()
 
     async def through(self, uid: int, steps: Iterable[object]) -> None:
-        """Go through all steps, each of which does a little work. Raises what a step raises; what is left
-        when its caller is cancelled is not done."""
+        """Run all steps, each of which does a little work. Raises what a step raises. If the caller is
+        cancelled, the rest is not done."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         rest = iter(steps)
 
@@ -62,13 +63,13 @@ class Lane:
         await done
 
     async def answer(self, uid: int, make: Callable[[], bytes]) -> bytes:
-        """What takes the loop less than a bite: in its user's turn."""
+        """For work that takes the loop less than a bite: in its user's turn."""
         made = list[bytes]()
         await self.through(uid, map(made.append, (make() for _ in range(1))))
         return made[0]
 
     async def alone(self, uid: int, make: Callable[[], T]) -> T:
-        """What can't be done in steps: in its user's turn. Raises what it raises."""
+        """For work that can't be done in steps: in its user's turn. Raises what it raises."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def work(_until_ns: int) -> bool:
@@ -83,7 +84,7 @@ class Lane:
         return await done
 
     def _schedule(self) -> None:
-        """The loop's timers know milliseconds only: rests that are shorter add up until they are one."""
+        """The loop's timers know only milliseconds: shorter rests add up until they make one."""
         self._scheduled = True
         rest_s = max(0, self._free_ns - perf_counter_ns()) / 1e9
         asyncio.get_running_loop().call_later(rest_s, self._bite)
@@ -105,7 +106,7 @@ class Lane:
     def _work_for_one(self, until_ns: int) -> None:
         uid, jobs = self._users.popitem(last=False)
         job = jobs.popleft()
-        # Behind the others again, and before the work: what it adds comes after it.
+        # At the end of the line again, and before the work: what it adds comes after it.
         self._users[uid] = jobs
         try:
             if job(until_ns):
@@ -116,8 +117,8 @@ class Lane:
 
 
 class Crowd:
-    """Counts what is done as soon as it comes, in one turn of the event loop. Thousands may ask for little at
-    the same moment: without a bound, all others would wait for all of them."""
+    """Counts what is done as soon as it arrives, in one turn of the event loop. Thousands may ask for a
+    little at the same moment: without a limit, all others would wait for all of them."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -125,9 +126,9 @@ class Crowd:
         self._count = 0
 
     def has_room(self) -> bool:
-        """Whether one more may be served at once; if so, it counts. Else it is work for a lane.
+        """Whether one more may be served at once; if so, it counts. Otherwise it is work for a lane.
 
-        Half of it may be from turns before: to have each turn begin anew would cost a callback in each.
+        Half of it may be from earlier turns: to reset it in each turn would cost a callback in each.
         """
         if self._count == self._gathers:
             asyncio.get_running_loop().call_soon(self._disperse)

@@ -1,4 +1,4 @@
-"""LOCK, UNLOCK and EXTEND on their way through core: how an answer becomes a reply of its connection."""
+"""LOCK, UNLOCK and EXTEND on their way through core: how an answer becomes a reply on its connection."""
 
 from functools import partial
 
@@ -17,8 +17,8 @@ from lockd.server.session import LeaseCommand, Session
 
 
 class LockRequest(Place):
-    """A LOCK, from its arrival until its lease has ended: core's `Holder`. What its options say is set while
-    they are read."""
+    """A LOCK, from its arrival until its lease has ended: core's `Holder`. Its options are set while they are
+    read."""
 
     __slots__ = (
         "asked_ns",
@@ -46,7 +46,7 @@ class LockRequest(Place):
     give_up_ns: int | None
     counted = True
     locks = 1
-    """So many it is for."""
+    """The number of locks it is for."""
 
     def __init__(self, session: Session, resource: bytes, lock_class: LockClass, ttl_ms: int) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class LockRequest(Place):
 
     @property
     def names(self) -> tuple[LeaseName, ...]:
-        """By which its lease will be known, if its app has named it."""
+        """The name by which its lease will be known, if its app has named it."""
         return ((self.resource, self.value),) if self.named else ()
 
     def gone(self, now_ns: int) -> None:
@@ -110,14 +110,15 @@ class LockRequest(Place):
         session.answer(self, partial(self._told, lease))
 
     def is_of(self, session: Session) -> bool:
-        """Whether its news may be told on this connection: of its process, where it does not belong to the
-        other one alone."""
+        """Whether its news may be told on this connection. It has to be its process's, and the lease must not
+        belong to another connection."""
         process = session.ties.process
         shared = self.bound is not Bound.CONNECTION and process is not None
         return session is self.session or (shared and process is self.session.ties.process)
 
     def hears_on(self, session: Session, lease: Lease) -> None:
-        """Its app wants to hear of it on this connection. It has named it, so it was told of it."""
+        """Its app wants to hear of it on this connection. The app has named the lease, so it was told of
+        it."""
         self.was_named(lease)
         self.session, self.notify = session, True
 
@@ -126,7 +127,7 @@ class LockRequest(Place):
         self.session.ties.named(lease)
 
     def asked_again(self, session: Session, lease: Lease, notify: bool) -> None:
-        """By its app, on this connection: there its news goes from now on."""
+        """Its app has named it on this connection: from now on its news goes there."""
         session.ties.tells_too(lease, self.session.ties)
         self.session, self.notify = session, self.notify or notify
 
@@ -146,7 +147,7 @@ class LockRequest(Place):
             session.ties.granted(lease)
 
     def _told(self, lease: Lease) -> bytes:
-        """Composed when it is written, with the lease as it then is: from then on it counts whether it was
+        """Composed when it is written, with the lease as it is then. From then on it matters whether it was
         read."""
         session = self.session
         if lease.standing is not Standing.HELD:
@@ -186,11 +187,11 @@ class LockRequest(Place):
         shared.quotas.holds_no_more(self._usage)
 
 
-_SPARE = "connections: all are in use, and this one is for what operators ask"
+_SPARE = "connections: all are in use, and this one is reserved for operators"
 
 
 def refused_for_limits(session: Session, label: str, locks: int, metrics: LeaseMetrics) -> Refusal | None:
-    """Why nothing is tried for it, if a limit is in the way; counted, and logged."""
+    """The limit because of which nothing is tried for it, if there is one; counted, and logged."""
     no_room = session.is_spare and not session.finds_room()
     limit = _SPARE if no_room else session.shared.quotas.refuse_lock(session.usage, locks)
     if limit is None:
@@ -199,7 +200,7 @@ def refused_for_limits(session: Session, label: str, locks: int, metrics: LeaseM
     refusal = Refusal(ErrorWord.LIMIT, limit)
     metrics.refused(label, refusal, 0)
     if no_room:
-        # An app of root's: its pool would have this connection for the next LOCK, too.
+        # An app of root's: its pool would use this connection for the next LOCK, too.
         session.end()
     return refusal
 
@@ -211,10 +212,10 @@ def asked_again(lease: Lease, session: Session, *, notify: bool) -> None:
 
 
 def told_expired(session: Session, lease: Lease) -> bytes:
-    """The reply in place of its grant, which its app never read of. From then on its process knows of the
+    """The reply instead of its grant, of which its app never read. From then on its process knows of the
     loss."""
     session.shared.losses.told(session, (lease.resource, lease.token))
-    return replies.error(str(Refusal(ErrorWord.EXPIRED, lease.loss or "it ended before it was told")))
+    return replies.error(str(Refusal(ErrorWord.EXPIRED, lease.loss or "it ended before the app was told")))
 
 
 def tell_refused(session: Session, place: Place, resource: bytes, refusal: Refusal) -> None:
@@ -228,7 +229,7 @@ def tell_refused(session: Session, place: Place, resource: bytes, refusal: Refus
 
 
 def log_event(session: Session, event: str, resource: bytes, **more: object) -> None:
-    """Lease events with who and what: at debug, since a busy host has thousands a second."""
+    """Log events of a lease with all details: at debug, since a busy host has thousands a second."""
     peer = session.peer
     session.shared.log.debug(event, resource=resource, pid=peer.pid, uid=peer.uid, **more)
 
@@ -236,18 +237,17 @@ def log_event(session: Session, event: str, resource: bytes, **more: object) -> 
 class UnlockOrExtend(LeaseCommand):
     """An UNLOCK or EXTEND on its way: core's `Reply`."""
 
-    __slots__ = ("_command", "_resource", "_session")
+    __slots__ = ("_resource", "_session")
 
     def __init__(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
         super().__init__(gives_back=command == "unlock")
         self.lease = (resource, token)
         self.ahead = False
         self._session = session
-        self._command = command
         self._resource = resource
 
     def refused(self, refusal: Refusal) -> None:
-        self._session.shared.incidents.lease_refused(self._command, self._resource, refusal)
+        self._session.shared.incidents.lease_refused(self._resource, refusal)
         text = replies.error(str(refusal))
         self._finish(partial(self._expired, text) if refusal.code is ErrorWord.EXPIRED else text)
 
@@ -260,7 +260,7 @@ class UnlockOrExtend(LeaseCommand):
         self._finish(b":1\r\n" if lease is None else partial(self._extended, lease))
 
     def _extended(self, lease: Extended) -> bytes:
-        """Composed when it is written, with what is left of it then."""
+        """Composed when it is written, with the validity that is left then."""
         losses = self._session.shared.losses
         lost = losses.of(self.lease)
         if lost is not None:

@@ -4,14 +4,14 @@ r"""The agent's log: one event, one line, on stderr.
 
 Under systemd there is no ts, since the journal has its own, and the line begins with `<N>`, its priority.
 
-Apps choose resource names, byte by byte, so every value that could be read as anything but one word is quoted
-and escaped: nobody can begin a line, or add a field to one. A byte that is no UTF-8 is \xNN, a character that
-can't be seen \uNNNN.
+Apps choose resource names, byte by byte. So every value that could be read as anything but one word is quoted
+and escaped: no app can begin a line, or add a field to one. A byte that is not UTF-8 is \xNN, a character
+that can't be seen \uNNNN.
 
-Every event has a bucket of 20 lines that fills at 10 a second, for each user that its lines name (`uid`):
-what one user brings about hides nobody else's lines. All users of an event together have ten times as much.
-What doesn't fit is counted, and said as `suppressed=N` in the next line of that event and user, or by
-`flush`: ten thousand leases lost at once must not cost more than the loss itself.
+Every event has a bucket of 20 lines that fills at 10 a second, for each user that its lines name (`uid`), so
+that one user's events hide no other user's lines. All users of an event together have ten times as much. What
+doesn't fit is counted, and reported as `suppressed=N` in the next line of that event and user, or by `flush`:
+ten thousand leases lost at once must not cost more than the loss itself.
 """
 
 import logging
@@ -40,7 +40,8 @@ _SHORT = {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 class _Event:
-    """The lines of one event. suppressed: what was left out and not yet said, by user (None: no user's)."""
+    """The lines of one event. suppressed: what was left out and not reported yet, by user (None: no
+    user's)."""
 
     __slots__ = ("_all", "_users", "level", "suppressed")
 
@@ -60,7 +61,8 @@ class _Event:
         return False
 
     def left_out(self) -> dict[str, int]:
-        """What no line has said yet, as fields: whose it was where it was one user's, else of how many."""
+        """What was left out and no line has reported yet, as fields: the user if there is only one, else how
+        many."""
         users, total = list(self.suppressed), sum(self.suppressed.values())
         self.suppressed.clear()
         if len(users) > 1:
@@ -69,10 +71,10 @@ class _Event:
 
 
 class EventLog:
-    """Where events are told. Make one, and pass it on; event names are constants of the code, never data.
+    """Where events are logged. Make one, and pass it on; event names are constants of the code, never data.
 
-    `debug_on` says whether `debug` would write: ask it before making up costly fields.
-    `flush` is to be called every few seconds.
+    `debug_on` says whether `debug` would write: check it before composing costly fields. Call `flush` every
+    few seconds.
     """
 
     def __init__(
@@ -113,7 +115,7 @@ class EventLog:
         self._log(event, logging.ERROR, fields)
 
     def always(self, event: str, /, **fields: Any) -> None:
-        """A warning that no flood may swallow and no level hides: what an operator did, and to whom."""
+        """A warning that is never suppressed and that no level hides: what an operator did, and to whom."""
         self._write(event, logging.WARNING, fields)
 
     def log(self, event: str, level: str = "info", /, **fields: Any) -> None:
@@ -138,14 +140,15 @@ class EventLog:
         self._logger.handle(record)
 
     def flush(self) -> None:
-        """Say what was left out and no line has said since: one line an event, room in its bucket or not."""
+        """Report what was left out and no line has reported since: one line for each event, whether or not
+        its bucket has room."""
         for event, lines in list(self._events.items()):
             if lines.suppressed:
                 self._write(event, lines.level, lines.left_out())
 
     def adopt_libraries(self) -> None:
-        """What would go past this log becomes an event of it: what libraries log the standard way (asyncio
-        does) from warnings up, Python's own warnings, and exceptions where nobody could catch them."""
+        """Everything that would bypass this log becomes an event of it: what libraries log the standard way
+        (asyncio does) from warnings up, Python's own warnings, and exceptions that nobody could catch."""
         root = logging.getLogger()
         root.handlers = [_Adopted(self)]
         root.setLevel(logging.WARNING)
@@ -165,7 +168,7 @@ class EventLog:
 
 
 class _Stream(logging.StreamHandler[TextIO]):
-    """Where the lines go. One that can't be written is gone: there is nowhere else to say so."""
+    """Where the lines go. A line that can't be written is lost: there is nowhere else to report that."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass

@@ -1,4 +1,5 @@
-"""Leases that were lost: kept for who names one by its token, and told where that was asked for (rule 12)."""
+"""Leases that were lost. They are remembered, so that a command that names one by its token gets the reason,
+and reported if the app asked for that (rule 12)."""
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
@@ -15,19 +16,19 @@ from lockd.server.peer import Peer
 _OF_A_USER = 1_000
 _IN_ALL = 20_000
 _OBJECT_BYTES = 500
-"""Of a loss, besides its text."""
+"""The size of a loss without its text."""
 
 ProcessName = tuple[int, int]
 """Its pid, and when it began."""
 
 LeaseName = tuple[bytes, bytes]
-"""The resource, and the token: apps may choose that, and the same for several resources."""
+"""The resource and the token: apps may choose the token, and use one for several resources."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostLease:
-    """untold: the process that took it on a connection to the agent before, and has none yet that wants to
-    hear of it."""
+    """untold: the process that took it on a connection to the previous agent, and has no connection yet that
+    wants to hear of it."""
 
     resource: bytes
     token: bytes
@@ -41,7 +42,7 @@ class LostLease:
 
     @property
     def refusal(self) -> Refusal:
-        """What a command gets that names it, or that has to bring the news."""
+        """The answer to a command that names it, or that has to bring the news."""
         name = self.resource.decode(errors="backslashreplace")
         return Refusal(ErrorWord.EXPIRED, f"the lease of '{name}' was lost: {self.reason}")
 
@@ -51,7 +52,7 @@ class LostLease:
 
 
 class LossListener(Protocol):
-    """A connection, to whoever brings it the news. notifies: it has said NOTIFY."""
+    """A connection that brings its app the news. notifies: it has said NOTIFY."""
 
     peer: Peer
     ties: Ties
@@ -70,27 +71,27 @@ class LossListener(Protocol):
 
 
 class Losses:
-    """The latest of each user: a flood of one user's makes nobody else's be forgotten."""
+    """The latest losses of each user: a flood of one user's losses does not push out another's."""
 
     def __init__(self) -> None:
         self._by_name: dict[LeaseName, LostLease] = {}
         self._of_user: defaultdict[int, OrderedDict[LeaseName, LostLease]] = defaultdict(OrderedDict)
         self._listening: dict[Process, dict[LossListener, None]] = {}
         self._untold: dict[ProcessName, dict[LeaseName, LostLease]] = {}
-        """Of leases that were taken over, as long as they are remembered, until a connection of their process
-        has said NOTIFY again. It may be known anew by then."""
+        """Losses of leases that were taken over, as long as they are remembered, until a connection of their
+        process has said NOTIFY again. The process may be a new object by then."""
 
     def of(self, name: LeaseName) -> LostLease | None:
         """How this lease was lost, as far as that is remembered."""
         return self._by_name.get(name)
 
     def begins_anew(self, name: LeaseName) -> None:
-        """A new request has that name: what was lost is of the one before."""
+        """A new request has that name: the loss belongs to the one before."""
         self._by_name.pop(name, None)
 
     def granted_anew(self, session: LossListener, name: LeaseName) -> None:
-        """It is held under that name, and told of on this connection. The one before may have been lost while
-        this one waited: news of that would be taken for its own."""
+        """A lease is held under that name, and this connection was told of it. An earlier lease may have been
+        lost while this one waited: news of that would be mistaken for news of this one."""
         lost = self._by_name.pop(name, None)
         if lost is not None:
             self._waits_no_more(lost)
@@ -104,7 +105,7 @@ class Losses:
             self._tell(session, lost)
 
     def happened_to(self, process: Process | None, uid: int, lease: Lease, reason: str) -> None:
-        """A lease was lost that this process had taken on a connection to the agent before."""
+        """A lease was lost that this process had taken on a connection to the previous agent."""
         listener = None if process is None else self.listener_of(process)
         waits = process is not None and lease.holder.notify and listener is None
         whose = (process.pid, process.started) if process is not None and waits else None
@@ -116,7 +117,7 @@ class Losses:
             listener.tell_lost(lost)
 
     def listener_of(self, process: Process) -> LossListener | None:
-        """A connection of it that wants to hear, and can."""
+        """A connection of the process that wants to hear, and can."""
         return next((one for one in self._listening.get(process, ()) if one.hears), None)
 
     def _remember(self, uid: int, lost: LostLease) -> None:
@@ -155,7 +156,7 @@ class Losses:
                 session.tell_lost(lost)
 
     def listens_no_more(self, session: LossListener, untold: list[LostLease]) -> None:
-        """It has ended, before it could be told of these."""
+        """It has ended before it could be told of these."""
         process = session.ties.process
         if process is None:
             return
@@ -167,8 +168,8 @@ class Losses:
             del self._listening[process]
 
     def _tell(self, session: LossListener, lost: LostLease) -> None:
-        """On the connection itself; when that has ended, on another one of the process that wants to hear. Of
-        who can't be seen no other is known."""
+        """Told on the connection itself, or if that has ended, on another one of the process that wants to
+        hear. If the process can't be seen, no other is known."""
         if session.hears:
             session.tell_lost(lost)
         elif (
@@ -181,7 +182,7 @@ class Losses:
         return (session,) if process is None else self._listening.get(process, ())
 
     def told(self, session: LossListener, name: LeaseName) -> None:
-        """A reply on this connection has said it: its process is told nowhere once more."""
+        """A reply on this connection has reported it: its process is not told a second time."""
         session.knows_of(name)
         for other in self._of_its_process(session):
             other.knows_of(name)

@@ -1,16 +1,18 @@
-"""Whether a peer is on this host, or in a container on it: what an agent without privileges can see of that.
+"""Whether a peer is on this host or in a container on it, as far as an agent without privileges can see that.
 
-SO_PEERCRED says uid 0 for root in a container as well, unless the container has a user namespace of its own.
-So two more things are looked at, in /proc, relative to the agent, which may itself be in a container:
+SO_PEERCRED says uid 0 for root in a container, too, unless the container has a separate user namespace. So
+two more things are looked at, in /proc, relative to the agent, which may itself be in a container:
 
 * `NSpid` in /proc/PID/status has one number: the peer is in the pid namespace of our /proc, not below it.
-* /proc/PID/mountinfo has a mount in common with ours or with that of PID 1. Ids of mounts are the kernel's,
-  and never two namespaces'. This tells also of containers with the host's pids (`docker run --pid=host`).
+* /proc/PID/mountinfo has a mount in common with ours or with that of PID 1. The kernel gives ids to mounts,
+  and never gives one id in two namespaces. This detects containers with the host's pids, too
+  (`docker run --pid=host`).
 
-A process that ended can't be looked at, and its number may be another's by now: a pidfd of the peer, where
-the kernel gives one (SO_PEERPIDFD, Linux 6.5), and its start before it connected have to agree. Whoever can't
-be seen to be on the host is not. What isn't seen: one who has entered the host's namespaces from a container
-(nsenter, a privileged container with the host's pids), and is then as root on the host.
+A process that ended can't be looked at, and its number may be another's by now. So a pidfd of the peer, if
+the kernel gives one (SO_PEERPIDFD, Linux 6.5), and its start before it connected have to agree. A peer that
+can't be seen to be on the host counts as not on it. One case isn't seen: a process that has entered the
+host's namespaces from a container (nsenter, a privileged container with the host's pids) is like root on the
+host.
 """
 
 import os
@@ -26,12 +28,12 @@ _TICK_NS = NS_PER_S // os.sysconf("SC_CLK_TCK")
 def why_not_here(connection: socket.socket, pid: int, connected_ns: int) -> str | None:
     """None when the process that connected, by CLOCK_BOOTTIME at that moment, is seen to be on this host."""
     if pid == 0:
-        return "its process can't be seen from here: it is in a container, or the agent is"
+        return "its process can't be seen from here: it runs in a container, or the agent does"
     pidfd = None
     try:
         pidfd = peer_pidfd(connection)
         reason = _looked_at(pid, connected_ns)
-        # After the look: it was at this process.
+        # After the look: it really was at this process.
         if reason is None and pidfd is not None and has_ended(pidfd):
             return "the process that connected has ended"
         return reason
@@ -46,14 +48,14 @@ def _looked_at(pid: int, connected_ns: int) -> str | None:
     if start_ticks(pid) * _TICK_NS > connected_ns:
         return "the process that connected has ended"
     if len(_pids(pid)) != 1:
-        return "it is in a container: it has a pid namespace of its own"
+        return "it is in a container: it has a separate pid namespace"
     if not _mounts(pid) & (_mounts("self") | _mounts_of_the_first()):
-        return "it is in a container: it has a mount namespace of its own"
+        return "it is in a container: it has a separate mount namespace"
     return None
 
 
 def _pids(pid: int) -> list[bytes]:
-    """In each of its pid namespaces, from that of our /proc down."""
+    """Its number in each of its pid namespaces, from that of our /proc down."""
     with open(f"/proc/{pid}/status", "rb") as file:
         return next(line.split()[1:] for line in file if line.startswith(b"NSpid:"))
 
@@ -64,7 +66,8 @@ def _mounts(process: int | str) -> set[bytes]:
 
 
 def _mounts_of_the_first() -> set[bytes]:
-    """Of PID 1: an agent in a sandbox of systemd has mounts of its own, and operators have the host's."""
+    """The mounts of PID 1: an agent in a sandbox of systemd has separate mounts, and operators have the
+    host's."""
     with suppress(OSError):
         return _mounts(1)
     return set()

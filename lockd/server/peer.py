@@ -1,4 +1,4 @@
-"""Who is at the other end of the socket, by the kernel's word (SO_PEERCRED), and what that person may do."""
+"""Who is at the other end of the socket, according to the kernel (SO_PEERCRED), and what that user may do."""
 
 import errno
 import grp
@@ -14,7 +14,7 @@ from lockd.config.model import CANARY, Config, LockClass, Policy
 
 _SO_PEERGROUPS = 59
 _SO_PEERPIDFD = 77
-# Python asks the kernel for 1024 bytes of an option at most.
+# Python asks the kernel for at most 1024 bytes of an option.
 _GROUP_BYTES = 1024
 
 
@@ -47,8 +47,9 @@ def _more_groups(connection: socket.socket, uid: int, gid: int) -> Iterable[int]
 
 
 def peer_pidfd(connection: socket.socket) -> int | None:
-    """A new file for the process that connected, whoever has its number now. None: this kernel doesn't know
-    of them (Linux before 6.5). OSError when the process has ended, or no more files are to be had."""
+    """A new file for the process that connected, whichever process has its number now. None: this kernel
+    doesn't have them (Linux before 6.5). OSError when the process has ended, or no more files can be
+    opened."""
     try:
         return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as failure:
@@ -58,20 +59,20 @@ def peer_pidfd(connection: socket.socket) -> int | None:
 
 
 def pidfd_of(connection: socket.socket, pid: int) -> int:
-    """As peer_pidfd; where the kernel has none, of the process that has this number now. OSError."""
+    """As peer_pidfd; if the kernel has none, a file for the process that has this number now. OSError."""
     file = peer_pidfd(connection)
     return os.pidfd_open(pid) if file is None else file
 
 
 def has_ended(pidfd: int) -> bool:
-    """All threads of it."""
+    """All its threads are dead."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(0))
 
 
 def start_ticks(pid: int) -> int:
-    """When it began, in clock ticks since boot. OSError, ValueError or IndexError where /proc doesn't say."""
+    """When it began, in clock ticks since boot. OSError, ValueError or IndexError if /proc doesn't say."""
     # Without a file object, which takes longer than all the rest.
     file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -84,7 +85,8 @@ _NOBODY = frozenset[int](), frozenset[int]()
 
 
 class Permissions:
-    """Who may lock what, and who may do what only operators may. Names are looked up when it is made."""
+    """Which users may lock what, and which may do what only operators may. Names are looked up when it is
+    made."""
 
     def __init__(self, config: Config) -> None:
         self._admins = frozenset({0, os.geteuid()})
@@ -96,12 +98,12 @@ class Permissions:
         return self._may_lock(peer, lock_class.name)
 
     def may_see(self, peer: Peer, label: str) -> bool:
-        """Whether other users' leases of this class are shown: to operators all, to others what they may
-        lock, which the agents' own are not."""
+        """Whether other users' leases of this class are shown. Operators see all. Others see those of classes
+        that they may lock, which the agents' own class is not."""
         return self.is_admin(peer) or (label != CANARY and self._may_lock(peer, label))
 
     def _may_lock(self, peer: Peer, label: str) -> bool:
-        # The class of a lease may have been removed since: then it is nobody's.
+        # The class of a lease may have been removed since: then nobody may lock it.
         allowed = self._allowed.get(label, _NOBODY)
         return allowed is None or peer.uid in allowed[0] or not allowed[1].isdisjoint(peer.groups)
 

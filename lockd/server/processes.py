@@ -1,8 +1,8 @@
-"""The processes behind the connections, each known by a pidfd: its end is seen whatever becomes of its
-connections, and its number, once it is another's, is not taken for it.
+"""The processes behind the connections, each known by a pidfd. So the end of a process is seen whatever
+happens to its connections, and another process that gets its number later is not mistaken for it.
 
-One pidfd for each process, from its first connection on until it has neither connections nor leases. They
-wait in an epoll of their own, which costs the event loop nothing while nobody dies.
+There is one pidfd for each process, from its first connection on until it has neither connections nor leases.
+They are in a separate epoll, which costs the event loop nothing until a process dies.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ _AT_ONCE = 64
 
 
 class Processes:
-    """ended: what to do with the leases of one that has. most: so many at a time as of now, since each is an
-    open file; of those beyond, leases belong to their connections. None: any number."""
+    """ended: called with the leases of a process that has. most: how many may be watched now, since each is
+    an open file; beyond that, leases belong to their connections. None: any number."""
 
     def __init__(self, ended: Callable[[Ends], None], most: Callable[[], int | None] = lambda: None) -> None:
         self._most = most
         self._ended = ended
         self._epoll = select.epoll()
         self._latest: dict[int, Process] = {}
-        """By number: the one that has it, or had it last."""
+        """By number: the process that has it, or had it last."""
         self._watched: dict[int, Process] = {}
         self._files: dict[Process, int] = {}
 
@@ -36,7 +36,7 @@ class Processes:
         loop.add_reader(self._epoll.fileno(), self._look)
 
     def stop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Connections may still end, and processes."""
+        """More connections and processes may still end."""
         loop.remove_reader(self._epoll.fileno())
 
     @property
@@ -60,7 +60,7 @@ class Processes:
         except OSError:
             return None
         process = Process(peer.pid, _started(peer.pid), peer.uid)
-        # After the look at its start: it was at this process.
+        # After the look at its start: it really was at this process.
         if has_ended(file):
             os.close(file)
             return None
@@ -68,8 +68,8 @@ class Processes:
         return process
 
     def adopt(self, pid: int, started: int, uid: int) -> int | None:
-        """Watch the process that holds leases of the agent before, if it is the one that began then. Returns
-        when the one of that number began, None when there is none. Raises CannotTell."""
+        """Watch the process that holds leases of the previous agent, if it is the one that began at that
+        time. Returns when the process of that number began, None when there is none. Raises CannotTell."""
         known = self._latest.get(pid)
         if known is not None and not self._has_ended(known):
             if not known.started:
@@ -97,7 +97,7 @@ class Processes:
         self._epoll.register(file, select.EPOLLIN)
 
     def _has_ended(self, process: Process) -> bool:
-        """Also before its end was heard of here."""
+        """Even before its end was heard of here."""
         return process.dead or has_ended(self._files[process])
 
     def left(self, process: Process) -> None:
@@ -105,7 +105,7 @@ class Processes:
         process.is_left(partial(self._has_ended, process))
 
     def forget(self, process: Process) -> None:
-        """It is idle, if it was not forgotten before."""
+        """It is idle, unless it was forgotten before."""
         file = self._files.pop(process, None)
         if file is None:
             return
@@ -117,7 +117,7 @@ class Processes:
 
     def _look(self) -> None:
         for file, _ in self._epoll.poll(0, _AT_ONCE):
-            # It stays readable, and is to be told of once.
+            # It stays readable, and should be reported once.
             self._epoll.unregister(file)
             process = self._watched.pop(file)
             self._ended(process.died())
@@ -126,7 +126,7 @@ class Processes:
 
 
 def _started(pid: int) -> int:
-    """0 where /proc is hidden from the agent."""
+    """0 if /proc is hidden from the agent."""
     try:
         return start_ticks(pid)
     except (OSError, ValueError, IndexError):
@@ -142,7 +142,7 @@ def _opened(pid: int) -> tuple[int, int] | None:
     except OSError as failure:
         raise CannotTell(str(failure)) from failure
     began = _started(pid)
-    # After the look at its start: it was at this process.
+    # After the look at its start: it really was at this process.
     ended = has_ended(file)
     if began and not ended:
         return file, began

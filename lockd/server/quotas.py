@@ -1,4 +1,4 @@
-"""How much of the agent anybody may use: connections, leases and waiters, per user and in all."""
+"""How much of the agent each user may use: connections, leases and waiters, per user and in all."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ _BUSY_USERS_MOST = 10_000
 
 
 class Buffered(Protocol):
-    """A connection, to whoever counts what is kept for it."""
+    """A connection, as seen by what counts the bytes that are kept for it."""
 
     usage: "Usage"
     kept_bytes: int
@@ -25,9 +25,9 @@ class Buffered(Protocol):
 
 @dataclass(slots=True)
 class Usage:
-    """What one user, or all of them, use now. keeping: the connections that `buffered_bytes` are kept for,
-    the first for longest. ahead: UNLOCKs and EXTENDs on their way before it was their turn. readings:
-    listings and the like on their way."""
+    """What one user, or all of them, use now. keeping: the connections for which `buffered_bytes` are kept,
+    the oldest first. ahead: UNLOCKs and EXTENDs that began before it was their turn. readings: listings and
+    the like that are under way."""
 
     connections: int = 0
     leases: int = 0
@@ -39,19 +39,20 @@ class Usage:
 
 
 class Quotas:
-    """Counts, and says which limit is in the way."""
+    """Counts, and says which limit is reached."""
 
     def __init__(self, current: Current) -> None:
         self._current = current
         self.all = Usage()
         self.open_files: int | None = None
-        """So many connections and processes may be open, whatever the limits say; None: no bound is known."""
+        """How many connections and processes may be open, whatever the limits say; None: no limit is
+        known."""
         self._users: defaultdict[int, Usage] = defaultdict(Usage)
         self._rate = 0
         self._unknown_tokens = self._buckets()
 
     def _buckets(self) -> Buckets[int]:
-        """Kept apart from Usage, which a user begins anew by closing all connections."""
+        """Separate from Usage, which a user resets by closing all connections."""
         rate = self._current.config.limits.unknown_tokens_per_second
         if rate != self._rate:
             self._rate = rate
@@ -69,14 +70,25 @@ class Quotas:
         most = self._current.config.limits.connections
         return most if self.open_files is None else min(most, self.open_files * 2 // 3)
 
+    def in_use(self) -> dict[str, tuple[int, int]]:
+        """For each limit that all users share, how much is used and the maximum. A waiting LOCK may become a
+        lease, so it counts among the leases, too, as in `refuse_lock`."""
+        limits, used = self._current.config.limits, self.all
+        return {
+            "connections": (used.connections, self._connections),
+            "leases": (used.leases + used.waiters, limits.leases),
+            "waiters": (used.waiters, limits.waiters),
+            "buffered_bytes": (used.buffered_bytes, limits.buffered_bytes),
+        }
+
     @property
     def processes_most(self) -> int | None:
-        """So many processes may be watched, each of which is an open file: what connections leave. None: no
-        bound is known."""
+        """How many processes may be watched. Each is an open file, so it is what connections leave. None: no
+        limit is known."""
         return None if self.open_files is None else self.open_files - self._connections
 
     def refuse_connection(self, uid: int, besides: int = 0) -> str | None:
-        """besides: so many of this user, which are open, are not counted."""
+        """besides: how many open connections of this user are not counted."""
         limits = self._current.config.limits
         if self.all.connections - besides >= self._connections:
             return f"connections: {self._connections} are open"
@@ -85,8 +97,8 @@ class Quotas:
         return None
 
     def refuse_lock(self, usage: Usage, locks: int = 1) -> str | None:
-        """Every LOCK counts as a waiter until it is answered, and may become a lease; one of several
-        resources, or that stands in the lines of several slots, as so many."""
+        """Every LOCK counts as a waiter until it is answered, and may become a lease. One for several
+        resources, or in the lines of several slots, counts for as many."""
         limits, everybody = self._current.config.limits, self.all
         if everybody.waiters + locks > limits.waiters:
             return f"waiters: {limits.waiters} may wait"
@@ -99,12 +111,13 @@ class Quotas:
         return None
 
     def refuse_unknown_token(self, uid: int, now_ns: int) -> str | None:
-        """An UNLOCK or EXTEND of a lease that this agent doesn't know asks all masters, whatever it names."""
+        """An UNLOCK or EXTEND of a lease that this agent doesn't know asks all masters, even if there is no
+        such lease."""
         if self._buckets().admits(uid, now_ns):
             return None
         return (
-            "unknown_tokens_per_second: this agent does not know the lease, and asks the masters for "
-            f"{self._rate} of them a second for each user: ask again in a moment"
+            "unknown_tokens_per_second: this agent does not know the lease, and looks up at most "
+            f"{self._rate} of them per second and user on the masters: try again in a moment"
         )
 
     def keeping_most(self) -> Usage:

@@ -1,9 +1,9 @@
-"""Reading the configuration anew, while the agent works (SIGHUP, RELOAD): all of it counts from one moment
-on, or none of it.
+"""Reading the configuration again while the agent works (SIGHUP, RELOAD): all of it takes effect at one
+moment, or none of it.
 
-What takes time, and what may fail, is done first, and in a thread of its own: the file is read and checked,
-users and groups are looked up. Then nothing is left that could go wrong half-way. A directory of users that
-does not answer ends a reload, and keeps no agent from stopping.
+What takes time, and what may fail, is done first, and in a separate thread: the file is read and checked,
+users and groups are looked up. Then nothing is left that could go wrong half-way. If a directory of users
+does not answer, the reload ends, and the agent can still stop.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ PATIENCE_S = 10.0
 class Outcome(NamedTuple):
     """What a reload did, or would do.
 
-    status: `reloaded` (`changed`, where it only looked) or `unchanged`; or nothing was changed, since some
-    settings take a restart (`refused`) or the file has mistakes (`invalid`).
+    status: `reloaded` (`changed`, if it only looked) or `unchanged`. Or nothing was changed, because some
+    settings take a restart (`refused`) or the file has errors (`invalid`).
     """
 
     status: str
@@ -74,7 +74,7 @@ class Reload:
             return outcome._replace(status="changed") if outcome.status == "reloaded" else outcome
 
     async def run(self, by: str) -> Outcome:
-        """Do it. by: who wants it, for the log."""
+        """Do it. by: who asked for it, for the log."""
         async with self._one_at_a_time:
             self._notify.reloading()
             said = "reload failed: see the log"
@@ -88,7 +88,7 @@ class Reload:
             return outcome
 
     async def _load(self) -> tuple[Outcome, _Loaded | None]:
-        """What comes of it, and what there is to adopt."""
+        """The result, and what has to be adopted."""
         try:
             loaded = await in_thread(self._read)
         except ConfigError as error:
@@ -106,7 +106,7 @@ class Reload:
         return _Loaded(config, Permissions(config), warnings_of(config))
 
     def _adopt(self, loaded: _Loaded) -> None:
-        """All of it in one turn of the event loop."""
+        """Everything in one turn of the event loop."""
         self._metrics.configure(loaded.config)
         self._current.config = loaded.config
         self._shared.permissions = loaded.permissions
@@ -133,7 +133,7 @@ class Reload:
         )
         if outcome.status == "invalid":
             self._metrics.reload.invalid()
-            return "reload failed: the file has mistakes, so the configuration of before is in use"
+            return "reload failed: the file has errors, so the configuration of before is in use"
         if outcome.status == "refused":
             self._metrics.reload.refused(restart_needed)
             return f"reload refused: a restart is needed for {', '.join(restart_needed)}"
@@ -142,7 +142,7 @@ class Reload:
 
 
 async def in_thread(work: Callable[[], T], within_s: float = PATIENCE_S) -> T:
-    """What it comes to. Not in a thread of the loop's, whose end is waited for when that ends. Raises
+    """Returns the result. Not in a thread of the loop's, since an ending loop waits for its threads. Raises
     ConfigError when it takes too long."""
     future: Future[T] = Future()
     Thread(target=_run, args=(work, future), daemon=True).start()
@@ -150,12 +150,14 @@ async def in_thread(work: Callable[[], T], within_s: float = PATIENCE_S) -> T:
         async with asyncio.timeout(within_s):
             return await asyncio.wrap_future(future)
     except TimeoutError as late:
-        what = f"was not read, nor its users and groups looked up, within {within_s:g} s"
-        raise ConfigError([Problem("configuration", what, "see what holds that up")]) from late
+        what = f"could not be read, with its users and groups looked up, within {within_s:g} s"
+        raise ConfigError(
+            [Problem("configuration", what, ("check the disk, and the lookup of users and groups"))]
+        ) from late
 
 
 def _run(work: Callable[[], T], future: "Future[T]") -> None:
-    # From here on nobody cancels it: whoever waits no more hears nothing.
+    # From here on, it can't be cancelled: a caller that has stopped waiting gets no answer.
     future.set_running_or_notify_cancel()
     try:
         future.set_result(work())

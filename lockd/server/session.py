@@ -1,5 +1,5 @@
-"""One app's connection: commands in, replies out in their order, and what it tells of whose leases live
-(core/owners.py)."""
+"""One app's connection: commands in, replies out in order, and what the connection tells about leases and
+their owners (core/owners.py)."""
 
 import asyncio
 import socket
@@ -31,20 +31,21 @@ L = TypeVar("L", bound="LeaseCommand")
 _UNCOUNTED_REQUEST_BYTES = 256
 _UNTOLD_MOST = 1_000
 AHEAD_MOST = 512
-"""Of a user, on all his connections: each of them goes on with one at a time beyond."""
+"""For a user, over all connections: beyond this, each connection goes on with one at a time."""
 READINGS_MOST = 64
-"""The same of listings and the like: each takes more memory, and they wait for one another in any case."""
-# The kernel doubles it, and keeps so much for each connection on our account. Its own default is 200 KB.
+"""The same for listings and the like: each takes more memory, and they wait for one another in any case."""
+# The kernel doubles it, and keeps that much for each connection on our account. Its default is 200 KB.
 _SOCKET_BYTES = 16_384
 
 MULTI_BYTES = 32_768
-"""So much may wait for an EXEC. It is kept for a connection besides all that is counted for it."""
+"""How much may wait for an EXEC. It is kept for a connection in addition to everything that is counted."""
 
 _DEAF = requests.RequestParser(1)
 
 
 class LeaseCommand(Place):
-    """Of a lease, which it names by resource and token. ahead: it was begun before it was its turn."""
+    """A command about a lease, which it names by resource and token. ahead: it began before it was its
+    turn."""
 
     __slots__ = ("ahead", "lease")
     ahead: bool
@@ -52,7 +53,7 @@ class LeaseCommand(Place):
 
 
 class Multi:
-    """The commands that came since MULTI. is_broken: one of them could not be taken, so none is run."""
+    """The commands since MULTI. is_broken: one of them could not be queued, so none is run."""
 
     __slots__ = ("_bytes", "is_broken", "queued")
 
@@ -62,35 +63,35 @@ class Multi:
         self._bytes = 0
 
     def has_room(self, words: list[bytes]) -> bool:
-        """If so, it is taken."""
+        """Whether it fits; if so, it is counted."""
         self._bytes += sum(map(len, words))
         return self._bytes <= MULTI_BYTES
 
 
 class Waiting(Protocol):
-    """A LOCK that has no answer yet."""
+    """A LOCK without an answer yet."""
 
     def gone(self, now_ns: int) -> None:
-        """It is not granted any more: nobody would be told, and nobody would end it."""
+        """It is not granted any more: there would be no app to tell, and no app to end it."""
 
 
 class Runner(Protocol):
-    """The commands, to a connection that has read one. brings_no_loss: those that are run also while it has
-    to be told of a loss."""
+    """Runs the commands that a connection has read. brings_no_loss: those that are run even while the
+    connection has to be told of a loss."""
 
     brings_no_loss: frozenset[bytes]
 
     def run(self, session: "Session", words: list[bytes]) -> bytes | None: ...
 
     def give_back(self, session: "Session", words: list[bytes]) -> None:
-        """Of one whose app has closed: run it, if all that it does is to give something back."""
+        """For a connection whose app has closed: run the command if it only gives something back."""
 
     def waits_for_all_before(self, words: list[bytes]) -> bool: ...
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Session:
-    """A connection: what core/flow.py says is done."""
+    """A connection: it does what core/flow.py decides."""
 
     def __init__(self, shared: Shared, commands: Runner) -> None:
         limits = shared.limits
@@ -148,7 +149,7 @@ class Session:
         self.usage = shared.quotas.connected(self.peer.uid)
         self.owner = owner_of(shared.host, self.peer.pid, self.peer.uid)
         self.ties = Connection(self, shared.processes.of(connection, self.peer))
-        # From the first byte on that the kernel doesn't take, `pause_writing` is called: it is counted.
+        # From the first byte that the kernel doesn't take, `pause_writing` is called and it is counted.
         transport.set_write_buffer_limits(high=0)
         shared.sessions.add(self)
 
@@ -176,11 +177,11 @@ class Session:
             if len(self.waiting) <= AT_ONCE and shared.crowd.has_room():
                 self._withdraw()
             else:
-                # Of thousands in one line that go together, each has the next one try.
+                # When thousands in one line go together, each makes the next one try.
                 shared.endings.add(self.peer.uid, self._withdraw)
         self._end_leases(delivery)
-        # A lease keeps its session in mind, but that need not keep what it once read, nor what it was to be
-        # told.
+        # A lease refers to its session, but that need not keep what it once read, nor news it still had to
+        # tell.
         unread, self._parser = self._parser, _DEAF
         self.flow.close()
         waited = [one for one in self.flow.not_begun if one.gives_back]
@@ -191,7 +192,8 @@ class Session:
         shared.quotas.disconnected(self.peer.uid)
 
     def _end_leases(self, delivery: Delivery) -> None:
-        """An agent that stops leaves its holders what they hold (rule 13): they live, it is we who go."""
+        """When the agent stops, holders keep what they hold (rule 13): they are alive, and only the agent
+        goes."""
         shared, process = self.shared, self.ties.process
         if process is not None:
             shared.processes.left(process)
@@ -202,7 +204,7 @@ class Session:
             shared.processes.forget(process)
 
     def _begin_givings_back(self, waited: list[Place], until_ns: int) -> bool:
-        """Of those whose turn it was not when its app closed. As below."""
+        """Commands that still waited for their turn when the app closed. As below."""
         while waited:
             place = waited.pop(0)
             assert place.begin is not None
@@ -212,8 +214,8 @@ class Session:
         return bool(waited)
 
     def _give_back(self, sent: requests.RequestParser, until_ns: int) -> bool:
-        """What its app had sent before it closed: it need not wait for the answer, and what it has given back
-        is no process's any more. A lane's job."""
+        """What its app had sent before it closed. The app need not wait for the answer, and what it has given
+        back does not belong to its process any more. A lane's job."""
         try:
             while (words := sent.next()) is not None:
                 self._commands.give_back(self, words)
@@ -224,7 +226,7 @@ class Session:
         return False
 
     def close(self, last_words: bytes = b"") -> None:
-        """Close after what is written has gone out; a client that doesn't read is not waited for long."""
+        """Close after everything written has gone out. A client that doesn't read is not waited for long."""
         self.closing = True
         transport = self._transport
         if transport is None:
@@ -242,7 +244,8 @@ class Session:
         return self.shared.permissions.is_admin(self.peer) and self.why_not_on_this_host() is None
 
     def finds_room(self) -> bool:
-        """Whether the limits, not counting this spare one, have room again: then it is like any other."""
+        """Whether the limits have room again, without this spare connection: then it becomes an ordinary
+        one."""
         if self.shared.quotas.refuse_connection(self.peer.uid, besides=1) is not None:
             return False
         self.is_spare = False
@@ -250,11 +253,12 @@ class Session:
         return True
 
     def give_way(self) -> None:
-        """To another operator: this one has been idle, and was one too many from the beginning."""
+        """Make room for another operator: this spare connection has been idle, and was beyond the limits from
+        the beginning."""
         self.close(replies.error("LIMIT connections: another operator has connected"))
 
     def why_not_on_this_host(self) -> str | None:
-        """Why the process that connected isn't seen to be on the host itself, if so."""
+        """Why the process that connected isn't seen to be on the host itself; None if it is."""
         assert self._transport is not None
         connection = self._transport.get_extra_info("socket")
         return why_not_here(connection, self.peer.pid, self._connected_ns)
@@ -264,14 +268,13 @@ class Session:
         return self._transport is None
 
     def came_too_late(self, lease: Lease) -> None:
-        """Granted when the connection was closed: nobody was told. Ended, but not inside core's work, and not
-        if another request of its name tells of it."""
+        """It was granted when the connection was closed, so nobody was told. It ends, but not inside core's
+        work, and not if another request of its name tells of it."""
         ends = self.ties.came_too_late(lease)
         asyncio.get_running_loop().call_soon(self.shared.endings.end, ends)
 
     def told(self, lease: Lease) -> None:
-        """As `core.owners.Port` has it. What belongs to a connection does not outlive the agent in any
-        case."""
+        """As `core.owners.Port` has it. What belongs to a connection never outlives the agent."""
         if lease.holder.bound is Bound.PROCESS:
             self.shared.locks.told(lease, boottime_ns())
 
@@ -285,14 +288,14 @@ class Session:
         return self._transport is not None and is_open(self._file)
 
     def delivery(self) -> Delivery:
-        """As `core.owners.Port` has it. Who has read of its end has taken the error that says whether all was
-        read before: from then on only `connection_lost` knows."""
+        """As `core.owners.Port` has it. Reading the end of the connection takes the error that says whether
+        everything was read before: from then on only `connection_lost` knows."""
         assert self._transport is not None
         unknown = self.flow.clogged_bytes or self._transport.is_closing()
         return Delivery.UNREAD if unknown else delivery_to(self._file)
 
     def _last_delivery(self, exc: Exception | None) -> Delivery:
-        """At its end. What uvloop or the kernel did not take is gone with it."""
+        """At its end. What uvloop or the kernel did not take is lost with it."""
         assert self._transport is not None
         if isinstance(exc, ConnectionResetError | BrokenPipeError) or self._transport.get_write_buffer_size():
             return Delivery.CUT
@@ -305,16 +308,16 @@ class Session:
         return file
 
     def cut_off_soon(self, limit: str) -> None:
-        """`cut_off` when core is done with what it is at. What it has sent is dropped now: who stood still
-        reads from thousands of connections in one turn."""
+        """Call `cut_off` when core has finished what it is doing. What the app has sent is dropped now: after
+        a standstill, thousands of connections are read in one turn."""
         self._cut_off = f"its connection was closed: {limit}"
         self._parser = _DEAF
         asyncio.get_running_loop().call_soon(self.cut_off, limit)
 
     def cut_off(self, limit: str) -> None:
         """Close it for being over a limit. Its app may be alive, and believe in the leases that belong to the
-        connection until the deadlines that it was told: they are renewed no more, and nobody else gets them
-        before (rule 12). Those of the process it keeps."""
+        connection until the deadlines that it was told. They are not renewed any more, and nobody else gets
+        them before (rule 12). Leases of the process stay with the process."""
         transport = self._transport
         if transport is None:
             return
@@ -328,7 +331,7 @@ class Session:
             self.close(replies.error(f"LIMIT {limit}"))
 
     def _withdraw(self, until_ns: int | None = None) -> bool:
-        """LOCKs that still wait. A lane's job, too."""
+        """LOCKs that are still waiting. A lane's job, too."""
         while self.waiting:
             next(iter(self.waiting)).gone(boottime_ns())
             if until_ns is not None and perf_counter_ns() >= until_ns:
@@ -340,7 +343,7 @@ class Session:
         self._has_read_all = True
 
     def pause_writing(self) -> None:
-        """Not all of what was written was taken."""
+        """Not everything that was written was taken."""
         assert self._transport is not None
         self.flow.clogged(self._transport.get_write_buffer_size())
         self._count_kept()
@@ -362,19 +365,19 @@ class Session:
             self.shared.buffers.hears(self)
 
     def hung_up(self) -> None:
-        """Its app has closed while nothing was read: behind a LOCK that waits that would not be seen before
-        the wait ends, and never where nothing is left to be done."""
+        """Its app has closed while nothing was read. After a LOCK that waits, that would not be seen before
+        the wait ends, and never if there is nothing left to do."""
         self._hung_up = True
         idle = not (self.flow.under_way or self.flow.has_work)
         if (self.waiting or idle) and self._transport is not None:
             self._transport.abort()
 
-    # What the flow wants
+    # What the flow needs
 
     def send(self, data: bytes) -> None:
         transport = self._transport
-        # One that is closing takes nothing any more, and does not say so: of what it isn't given nobody was
-        # told.
+        # A transport that is closing drops what it gets, without saying so: an app was not told of what is
+        # not handed to it.
         if transport is not None and not transport.is_closing():
             self.ties.writes(data)
             transport.write(data)
@@ -390,7 +393,7 @@ class Session:
             self.shared.hang_ups.watch(self, self._transport.get_extra_info("socket").fileno())
 
     def run_soon(self) -> None:
-        """In a turn of its own: others want theirs."""
+        """In a later turn of the loop: others need theirs."""
         self.shared.pipelines.add(self.peer.uid, self._run)
 
     # Commands
@@ -412,7 +415,7 @@ class Session:
             self._count_kept()
 
     def _run_only(self, words: list[bytes]) -> None:
-        """The usual case: one whole request, with nothing before it or behind, and not in a crowd."""
+        """The usual case: one whole request, with nothing before or after it, and not in a crowd."""
         reply = self._commands.run(self, words)
         if reply is not None:
             self.flow.say(reply)
@@ -420,14 +423,14 @@ class Session:
             self.close()
 
     def _run(self, until_ns: int) -> bool:
-        """A lane's job: run what has arrived, but not so much at a time that others have to wait for it."""
+        """A lane's job: run what has arrived, but not so much at a time that others have to wait."""
         flow = self.flow
         if self.closing:
             return False
         try:
             flow.turn(lambda: perf_counter_ns() < until_ns)
         except Exception as failure:
-            # Its reply is missing, and each after it would be taken for another command's.
+            # Its reply is missing, and the replies after it would be taken for those of other commands.
             self.shared.incidents.internal_error("a command failed", failure)
             self.close()
             return False
@@ -449,7 +452,7 @@ class Session:
         return None
 
     def _end_with(self, last_words: str) -> None:
-        """Where its next request would begin isn't known."""
+        """It isn't known where its next request would begin."""
         self.flow.say(replies.error(last_words))
         self.flow.ending = True
 
@@ -470,13 +473,13 @@ class Session:
         return b"+OK\r\n"
 
     def end(self) -> None:
-        """Close once the replies of what has come so far are written."""
+        """Close once the replies to everything that has arrived are written."""
         self.flow.ending = True
 
     def _report_loss(self, words: list[bytes]) -> bytes | None:
-        """In RESP2 nothing can be pushed, so where NOTIFY was said the next command has to bring it: it is
-        not run, and fails (rule 12). What gives back or extends a lease runs always, and so does what only
-        opens or closes a connection."""
+        """In RESP2 nothing can be pushed. So if NOTIFY was said, the next command has to bring the news: it
+        fails, and is not run (rule 12). Commands that give back or extend a lease are always run, and so are
+        those that only open or close a connection."""
         if not self._untold or words[0].upper() in self._commands.brings_no_loss:
             return None
         lost = self._untold[next(iter(self._untold))]
@@ -484,19 +487,19 @@ class Session:
         return replies.error(str(lost.refusal))
 
     def knows_of(self, name: LeaseName) -> None:
-        """That this lease was lost: its app was told."""
+        """The app was told that this lease was lost."""
         lost = self._untold.pop(name, None)
         if lost is not None:
             self._untold_bytes -= lost.size
 
     def in_turn(self, begin: Callable[[Place], None], place: Place | None = None) -> None:
-        """Begin this when it is its turn: at once, if that is so."""
+        """Begin this when it is its turn: at once, if it is."""
         self.flow.in_turn(place or Place(), begin)
 
     def at_once(self, command: L, start: Callable[[L], None]) -> None:
-        """Begin an UNLOCK or EXTEND as it comes: it may be what a LOCK before it waits for. Two of one lease
-        run one after the other, and so do those of a user who has masters asked for so many already: others
-        wait behind what masters are asked. When its app has closed there are no turns any more."""
+        """Begin an UNLOCK or EXTEND as soon as it arrives: a LOCK before it may be waiting for it. Two for
+        one lease run one after the other. So do those of a user that has this many under way already; others
+        wait behind what masters are asked. Once the app has closed there are no turns any more."""
         before, usage = self._named.get(command.lease, 0), self.usage
         self._named[command.lease] = before + 1
         if (before or usage.ahead >= AHEAD_MOST) and not self.is_gone:
@@ -523,14 +526,14 @@ class Session:
             self.hung_up()
 
     def lock_starts(self, request: Waiting, locks: int = 1) -> None:
-        """locks: in so many lines it stands, or will."""
+        """locks: in how many lines it stands, or will."""
         self.waiting.add(request)
         self.shared.quotas.waits(self.usage, locks)
         if self._hung_up:
             asyncio.get_running_loop().call_soon(self.hung_up)
 
     def lock_answered(self, request: Waiting, locks: int = 1) -> None:
-        """locks: so many of them were left."""
+        """locks: how many lines were left."""
         self.waiting.discard(request)
         self.shared.quotas.waits_no_more(self.usage, locks)
 
@@ -541,9 +544,9 @@ class Session:
         finish: bool = False,
         in_turn: bool = False,
     ) -> None:
-        """Answer with what `work` comes to: None, if it answered at its place itself. finish: it changes
-        something, and so is begun in its turn, and goes on also when the client goes. in_turn: the first of
-        both alone."""
+        """Answer with the result of `work`, which is None if it has answered itself. finish: it changes
+        something, so it begins in its turn, and goes on even if the client goes. in_turn: only that it begins
+        in its turn."""
 
         def begin(place: Place) -> None:
             task = asyncio.get_running_loop().create_task(self._finish(place, work))
@@ -566,16 +569,17 @@ class Session:
         self.usage.readings -= 1
 
     async def hand_over(self, place: Place, reply: bytes) -> None:
-        """Answer with a reply that may be large, and come back when there is room for more: mostly at once,
-        else when the client has read it; one that doesn't in time is cut off. Who may still send before he
-        reads is not waited for: another listing behind this one would be in his way for ever."""
+        """Answer with a reply that may be large, and return when there is room for more. That is usually at
+        once, else when the client has read it; a client that doesn't read in time is cut off. A client that
+        may still send before it reads is not waited for: another listing after this one would block it for
+        ever."""
         refusal = self.shared.buffers.refuse_reply(self.usage, len(reply))
         if refusal is not None:
             self.shared.incidents.limit_hit(refusal, self.peer)
             reply = replies.error(f"LIMIT {refusal}")
         self.answer(place, reply)
         if self.flow.full and self.flow.clogged_bytes:
-            # One for all that wait: a second reply may come while the first is unread.
+            # One event for all that wait: a second reply may be written while the first is unread.
             if self._drained is None or self._drained.is_set():
                 self._drained = asyncio.Event()
             await self._drained.wait()
@@ -592,7 +596,7 @@ class Session:
     # Pushes
 
     def tell(self, kind: bytes, resource: bytes, token: bytes, deadline_ns: int) -> None:
-        """A push that may be left out: not to be kept for a client that doesn't read."""
+        """A push that may be left out: it is not kept for a client that doesn't read."""
         if self.protocol == 3 and not self.flow.clogged_bytes:
             self._push(
                 [
@@ -604,7 +608,7 @@ class Session:
             )
 
     def notify(self) -> None:
-        """Losses of what it has locked, and locks, are told here."""
+        """Losses of locks that were taken here are told on this connection."""
         if not self.notifies:
             self.notifies = True
             self.shared.losses.listens(self)

@@ -1,4 +1,4 @@
-"""What the connections of an agent share: the locks, what each may use, and who looks after them all."""
+"""What the connections of an agent share: the locks, the limits, and what looks after all connections."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _SERVED_AT_ONCE = 128
 
 
 class Connection(Protocol):
-    """One that is open, to whoever stops the agent."""
+    """An open connection, as seen by the agent that stops."""
 
     ties: Ties
 
@@ -37,10 +37,9 @@ class Connection(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Shared:
-    """pipelines: for connections that have sent more than one request at a time, or in a crowd of others.
-    stopped: the agent leaves holders what they hold. current, permissions: others after a reload; not to be
-    kept elsewhere.
-    """
+    """pipelines: for connections that have sent more than one request at a time, or are in a crowd of others.
+    stopped: the agent leaves holders what they hold. current, permissions: replaced by a reload, so never
+    keep them elsewhere."""
 
     host: bytes
     current: Current
@@ -73,6 +72,6 @@ class Shared:
         return self.current.config.limits
 
     def keep(self, task: asyncio.Task[None]) -> None:
-        """An operator's change is carried through, also when the operator's connection closes."""
+        """An operator's change is carried out to its end, even if the operator's connection closes."""
         self._kept.add(task)
         task.add_done_callback(self._kept.discard)

@@ -1,6 +1,6 @@
-"""A few connections beyond all limits, for operators: an app of root that leaks connections must not keep
-root's own `lockctl` out. Nothing is locked on them, and the one idle longest gives way to the next. One that
-wants to lock when the limits have room again becomes a connection like any other."""
+"""A few connections beyond all limits, for operators: an app of root's that leaks connections must not keep
+root's `lockctl` out. Nothing is locked on them, and the one that was idle longest makes room for the next. If
+one wants to lock when the limits have room again, it becomes an ordinary connection."""
 
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from lockd.core.validity import NS_PER_S
 
 _MOST = 8
 _LEFT_ALONE_NS = NS_PER_S
-"""Who has just asked something is asked to make room for nobody."""
+"""A connection that has just asked something does not have to make room."""
 
 
 class Spare(Protocol):
@@ -43,5 +43,5 @@ class SpareConnections:
             self._used_ns[session] = now_ns
 
     def forget(self, session: Spare) -> None:
-        """It is closed, or like any other now."""
+        """It is closed, or an ordinary connection now."""
         self._used_ns.pop(session, None)

@@ -1,4 +1,4 @@
-"""Telling systemd how the agent is: sd_notify, in a few lines and without libsystemd."""
+"""Telling systemd the state of the agent: sd_notify, in a few lines and without libsystemd."""
 
 import os
 import socket
@@ -7,19 +7,19 @@ from collections.abc import Mapping
 
 
 class Silence:
-    """Nobody who started this agent wants to know. Each method returns whether the message was sent."""
+    """For an agent that was not started by systemd. Each method returns whether the message was sent."""
 
     def ready(self) -> bool:
-        """The socket is there, and the masters were looked at: apps may come."""
+        """The socket is there, and the masters were looked at: apps may connect."""
         return self._say("READY=1", wait_s=1.0)
 
     def reloading(self) -> bool:
-        """It reads its configuration anew; until `reloaded`."""
+        """It reads its configuration again, until `reloaded`."""
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000
         return self._say(f"RELOADING=1\nMONOTONIC_USEC={now_us}")
 
     def reloaded(self, text: str) -> bool:
-        """It has, or has not, and serves as before. text: one line for `systemctl status`."""
+        """The reload is over, whether it worked or not. text: one line for `systemctl status`."""
         # Not for long: apps wait, too.
         return self._say(f"READY=1\nSTATUS={' '.join(text.split())}", wait_s=0.01)
 
@@ -27,7 +27,7 @@ class Silence:
         return self._say("STOPPING=1", wait_s=1.0)
 
     def watchdog(self) -> bool:
-        """The event loop is alive. To be sent every `watchdog_interval_s`."""
+        """The event loop is alive. Send it every `watchdog_interval_s`."""
         return self._say("WATCHDOG=1")
 
     def close(self) -> None:
@@ -40,8 +40,8 @@ class Silence:
 class Notifier(Silence):
     """Sends to the socket that systemd named. It never raises: an agent must not end because systemd is busy.
 
-    What systemd waits for may wait a moment for room in its socket's queue; everything else is dropped when
-    there is none.
+    Messages for which systemd waits may wait a moment for room in its socket's queue; all others are dropped
+    when there is none.
     """
 
     def __init__(self, address: str) -> None:
@@ -55,7 +55,7 @@ class Notifier(Silence):
     def _say(self, assignment: str, wait_s: float = 0.0) -> bool:
         try:
             self._socket.settimeout(wait_s)
-            # Not connected once and for all: systemd may replace its socket (daemon-reexec).
+            # Not connected once for all: systemd may replace its socket (daemon-reexec).
             self._socket.sendto(assignment.encode(errors="replace"), self._address)
         except OSError:
             return False
@@ -63,15 +63,15 @@ class Notifier(Silence):
 
 
 def notifier(environ: Mapping[str, str] = os.environ) -> Silence:
-    """A Notifier for $NOTIFY_SOCKET, or silence when it is unset or of a kind that isn't a Unix socket."""
+    """A Notifier for $NOTIFY_SOCKET, or one that sends nothing when that is unset or not a Unix socket."""
     address = environ.get("NOTIFY_SOCKET", "")
     return Notifier(address) if address[:1] in ("/", "@") and len(address) > 1 else Silence()
 
 
 def watchdog_interval_s(environ: Mapping[str, str] = os.environ, pid: int | None = None) -> float | None:
-    """How often `watchdog` is to be called: half the time after which systemd would end us.
+    """How often to call `watchdog`: half the time after which systemd would end this process.
 
-    None when it doesn't watch this process.
+    None when systemd doesn't watch it.
     """
     if environ.get("WATCHDOG_PID", "") not in ("", str(pid or os.getpid())):
         return None

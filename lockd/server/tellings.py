@@ -1,9 +1,9 @@
-"""Which grants were read: looked at soon after each reply, so that the next agent knows of it too, should
-this one be killed (rule 13).
+"""Which grants were read. It is checked soon after each reply, so that the next agent knows of it, too,
+should this one be killed (rule 13).
 
-What was given back by then costs no look. A connection whose app does not read is looked at again more
-seldom, and of many such only some at a time, in turn: whatever one holds unread, others wait for one look at
-it.
+Leases that were given back by then cost no look. A connection whose app does not read is looked at less and
+less often, and many such connections a few at a time, in turn: however much one leaves unread, others wait
+for only one look at it.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class Teller(Protocol):
         """Its reply is in what is written next."""
 
     def look(self) -> None:
-        """Whether it was read."""
+        """Check whether it was read."""
 
 
 _Telling = tuple[Teller, list[Lease]]
@@ -38,8 +38,8 @@ class Tellings:
         self._soon = _Round(_SOON_S, self._look)
 
     def begins(self, lease: Lease, teller: Teller, reply: bytes) -> None:
-        """This reply says so, and is about to be written there. To the next agent only what is a process's
-        matters."""
+        """This reply tells of the grant, and is about to be written there. The next agent needs to know only
+        of leases that belong to a process."""
         teller.tells(lease, reply)
         if not lease.told and lease.holder.bound is Bound.PROCESS:
             self._soon.add(teller, (lease,))
@@ -58,7 +58,8 @@ def _is_open(lease: Lease) -> bool:
 
 
 class _Round:
-    """What is looked at together, some time after it came. The first of them wakes it."""
+    """Grants that are looked at together, some time after they arrived. The first of them starts the
+    timer."""
 
     def __init__(self, delay_s: float, look: Callable[[Iterable[_Telling]], None]) -> None:
         self._delay_s = delay_s

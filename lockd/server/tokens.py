@@ -8,7 +8,7 @@ _BYTES = 16
 def fresh_token() -> bytes:
     """A token that was never given before, as 32 lower-case hex digits.
 
-    Asked for when it is needed, which costs less than a microsecond: of a machine that is cloned while it
-    runs, both would give out what one had drawn ahead.
+    It is drawn when it is needed, which costs less than a microsecond. If a machine is cloned while it runs,
+    tokens that were drawn ahead would be given out by both.
     """
     return os.urandom(_BYTES).hex().encode()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import platform
 import re
 import shutil
@@ -41,6 +42,8 @@ def main() -> int:
     target = Path(sys.argv[1]).resolve()
     target.mkdir(parents=True, exist_ok=True)
     version = project_version()
+    # To pip, what lies there would count as installed in the package's environment.
+    os.environ.pop("PYTHONPATH", None)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "root")
         install_wheels(root, Path(folder))

@@ -16,7 +16,7 @@ from tests.alerts.chain import ALWAYS, FAULTS, Outcome, ground, suffer
 from tests.alerts.monitoring import FACTOR
 from tests.harness.prometheus import CHAIN, find
 
-_LINE = "{:<22} {:<70} {:>9} {}"
+_LINE = "{:<22} {:<70} {:>5} {:>9} {}"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -30,7 +30,7 @@ def main(only: str) -> None:
         )
     wrong = 0
     click.echo(f"Rules with every duration divided by {FACTOR}. (…): while it was mended; […]: inhibited.")
-    click.echo(_LINE.format("fault", "alerts, after seconds", "gone after", "").rstrip())
+    click.echo(_LINE.format("fault", "alerts, after seconds", "pages", "gone after", "").rstrip())
     with ground() as where:
         for fault in FAULTS:
             if only in fault.name:
@@ -46,7 +46,7 @@ def show(outcome: Outcome) -> None:
     alerts = ", ".join(_alert_text(outcome, name) for name in names)
     problems = "; ".join(outcome.problems())
     result = f"WRONG: {problems}" if problems else "ok"
-    click.echo(_LINE.format(outcome.fault.name, alerts, f"{outcome.cleared_s:.0f}", result))
+    click.echo(_LINE.format(outcome.fault.name, alerts, outcome.pages, f"{outcome.cleared_s:.0f}", result))
 
 
 def _alert_text(outcome: Outcome, name: str) -> str:

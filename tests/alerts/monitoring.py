@@ -23,13 +23,13 @@ SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def shortened(text: str) -> str:
-    """Every `for: 5m`, `[5m]` and `group_wait: 30s` divided by FACTOR."""
+    """Every `for: 5m`, `[5m]`, `interval: 1m` and `group_wait: 30s` divided by FACTOR."""
 
     def divide(match: re.Match[str]) -> str:
         ms = int(match[2]) * SECONDS[match[3]] * 1_000 // FACTOR
         return f"{match[1]}{ms}ms"
 
-    return re.sub(r"((?:for: |\[|group_wait: |group_interval: ))(\d+)([smhd])\b", divide, text)
+    return re.sub(r"((?:for: |\[|\binterval: |group_wait: |group_interval: ))(\d+)([smhd])\b", divide, text)
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,27 @@ class Alert:
     inhibited: bool
 
 
+@dataclass(frozen=True)
+class Page:
+    """One incident at a receiver: whatever it is told of one group of alerts, until they are over."""
+
+    group: str
+    alerts: frozenset[str]
+
+
 class Shortened(Monitoring):
     """With our own rules and routes, and whom they tell."""
 
     def __init__(self, folder: Path, targets: Sequence[Target]) -> None:
         folder.mkdir(parents=True)
-        self._receiver = _Receiver()
+        self._receiver = Receiver()
         for path in RULES:
             (folder / path.name).write_text(shortened(path.read_text()))
         routes = shortened((ALERTS / "alertmanager.yml").read_text())
         super().__init__(
             folder,
             targets,
-            routes.replace("127.0.0.1:9095", self._receiver.address),
+            routes.replace(Receiver.STAND_IN, self._receiver.address),
             "--query.lookback-delta=5s",
             "--rules.alert.resend-delay=1s",
             rules=[folder / path.name for path in RULES],
@@ -62,6 +70,10 @@ class Shortened(Monitoring):
     def told(self, receiver: str) -> set[str]:
         """The names of the alerts that a receiver of alertmanager.yml has been told of."""
         return self._receiver.alerts(f"/{receiver}")
+
+    def pages(self) -> list[Page]:
+        """What the pager has been told, by incident."""
+        return self._receiver.pages("/pager")
 
     def close(self) -> None:
         super().close()
@@ -76,17 +88,21 @@ class Shortened(Monitoring):
         ]
 
 
-class _Receiver:
-    """Who gets the notifications: for each path of a webhook, the alerts that came there."""
+class Receiver:
+    """Who gets the notifications: for each path of a webhook, the alerts that came there, by their group."""
+
+    STAND_IN = "127.0.0.1:9095"
+    """Where alertmanager.yml has its webhooks."""
 
     def __init__(self) -> None:
-        came: dict[str, set[str]] = {}
+        came: dict[str, dict[str, set[str]]] = {}
 
         class Take(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 firing = [one for one in body["alerts"] if one["status"] == "firing"]
-                came.setdefault(self.path, set()).update(one["labels"]["alertname"] for one in firing)
+                names = came.setdefault(self.path, {}).setdefault(body["groupKey"], set())
+                names.update(one["labels"]["alertname"] for one in firing)
                 self.send_response(200)
                 self.end_headers()
 
@@ -100,7 +116,11 @@ class _Receiver:
         self._thread.start()
 
     def alerts(self, path: str) -> set[str]:
-        return set(self._came.get(path, ()))
+        return {name for page in self.pages(path) for name in page.alerts}
+
+    def pages(self, path: str) -> list[Page]:
+        groups = dict(self._came.get(path, {}))
+        return [Page(group, frozenset(names)) for group, names in groups.items()]
 
     def close(self) -> None:
         self._server.shutdown()

@@ -31,6 +31,8 @@ def test_a_fault_fires_exactly_its_alerts_and_they_clear(where: Ground, fault: F
 
 
 def test_every_duration_of_a_rule_is_divided_and_nothing_else() -> None:
-    text = "rate(x[5m]) > 60\nfor: 1m\nrecord: a:b:p99_5m\n"
+    text = "rate(x[5m]) > 60\nfor: 1m\ninterval: 1m\nrepeat_interval: 5m\nrecord: a:b:p99_5m\n"
     assert FACTOR == 20
-    assert shortened(text) == "rate(x[15000ms]) > 60\nfor: 3000ms\nrecord: a:b:p99_5m\n"
+    assert shortened(text) == (
+        "rate(x[15000ms]) > 60\nfor: 3000ms\ninterval: 3000ms\nrepeat_interval: 5m\nrecord: a:b:p99_5m\n"
+    )

@@ -23,7 +23,7 @@ from tests.bench import report
 from tests.bench.contenders import BASELINES, CLIENT, CONTENDERS, NEEDS, PEERS, RAW, RELAYS, Make
 from tests.bench.driver import Load, Tally, run
 from tests.bench.ground import Ground, Tries, ground
-from tests.bench.peers import why_missing
+from tests.bench.peers import server_of, why_missing
 from tests.bench.report import Measurement
 from tests.bench.scenarios import CHART_CLIENTS, LONGEST_WAIT_S, SCENARIOS, Scenario, for_chart
 from tests.bench.special import Held, Memory, Recalls, faults, held, memory, recalls
@@ -179,6 +179,7 @@ def _header(plan: Plan, where: Ground) -> list[str]:
         f"Python {platform.python_version()}",
         f"the agent is {build()}",
         f"{where.server}: five masters, appendfsync always, all on this machine",
+        *(f"{server_of(peer)}: three members on the same disk" for peer in plan.peers),
         *(f"{name} {version(name)}" for name in _LIBRARIES if _is_there(name)),
         f"load before {busy:.1f}{' (BUSY: take the order, not the numbers)' if busy > 1 else ''}",
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -64,6 +65,15 @@ def why_missing(name: str) -> str:
     if name == ZOOKEEPER and (not _ZOOKEEPER_JAR.exists() or which("java") is None):
         return "there is no ZooKeeper (apt-get install zookeeper)"
     return ""
+
+
+def server_of(name: str) -> str:
+    """What runs, with its version: a figure is one of that version."""
+    if name == ETCD:
+        said = subprocess.run(["etcd", "--version"], capture_output=True, text=True, check=True).stdout
+        return f"etcd {said.split()[2]}"
+    versioned = next(_ZOOKEEPER_JAR.parent.glob("zookeeper-[0-9]*.jar"), _ZOOKEEPER_JAR)
+    return versioned.stem.replace("-", " ")
 
 
 def _etcd(folder: Path) -> tuple[list[int], list[Child]]:

@@ -8,50 +8,26 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dashboards.__main__ import FOLDER
+from tests.dashboards.evaluated import MADE_UP, NOW_S, values
 from tests.dashboards.variables import concrete
-from tests.harness.prometheus import ALL_ALERTS, program
+from tests.harness.made_up import points, prometheus_of, query_range
+from tests.harness.made_up import series as named
+from tests.harness.prometheus import ALL_ALERTS, get
 
 RED, ORANGE, GREEN = "red", "orange", "green"
-NOW_S = 607
-"""Between two scrapes, as nearly always: there `increase` makes a little more of 1 than 1."""
-MADE_UP = Mapping[str, str]
-"""Names of series with their values, as promtool writes them: '1x40' is 1 all the time."""
 
 
 def panel(board: str, title: str) -> dict[str, Any]:
     panels = json.loads((FOLDER / f"{board}.json").read_text())["panels"]
     [found] = [one for one in panels if one["title"] == title]
     return dict(found)
-
-
-def values(expr: str, series: MADE_UP, folder: Path) -> dict[str, float]:
-    """What an expression is at NOW_S, by the labels of what it returns."""
-    test = {
-        "interval": "15s",
-        "input_series": [{"series": name, "values": numbers} for name, numbers in series.items()],
-        "promql_expr_test": [{"expr": concrete(expr), "eval_time": f"{NOW_S}s", "exp_samples": []}],
-    }
-    path = folder / "made-up.yml"
-    path.write_text(json.dumps({"evaluation_interval": "15s", "tests": [test]}))  # JSON is YAML
-    # It expects nothing, so that promtool complains about all that there is.
-    done = subprocess.run(
-        [program("promtool"), "test", "rules", str(path)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    told = done.stdout + done.stderr
-    if done.returncode == 0:
-        return {}
-    got = re.search(r"\n\s*got: (.*)", told)
-    assert got, told
-    return {labels: float(value) for labels, value in re.findall(r"(\{.*?\}) (\S+?)(?:,|$)", got[1])}
 
 
 def displayed(panel: Mapping[str, Any], value: float | None) -> tuple[str, str]:
@@ -62,8 +38,12 @@ def displayed(panel: Mapping[str, Any], value: float | None) -> tuple[str, str]:
         if result is not None:
             return result["text"], result["color"]
     assert value is not None, "there is no word for silence"
-    above = [step["color"] for step in config["thresholds"]["steps"] if value >= (step["value"] or -1e9)]
+    above = [step["color"] for step in config["thresholds"]["steps"] if value >= _from(step)]
     return f"{value:g}", above[-1]
+
+
+def _from(step: Mapping[str, Any]) -> float:
+    return -1e9 if step["value"] is None else float(step["value"])
 
 
 def _mapped(mapping: Mapping[str, Any], value: float | None) -> Mapping[str, str] | None:
@@ -95,7 +75,11 @@ def an_agent(number: int = 1, **now: float | None) -> dict[str, str]:
         "lockd_canary_last_success_timestamp_seconds": NOW_S - 5,
     }  # fmt: skip
     labels = f'{{cluster="shop", job="lockd", instance="web{number}:9480"}}'
-    return {f"{name}{labels}": f"{value}x40" for name, value in (known | now).items() if value is not None}
+    said = {f"{name}{labels}": value for name, value in (known | now).items() if value is not None}
+    masters, voting = (said[f"{name}{labels}"] for name in ("lockd_masters", "lockd_masters_voting"))
+    for master in range(1, int(masters) + 1):
+        said[f'lockd_master_vote{labels[:-1]}, master="m{master}"}}'] = int(master <= voting)
+    return {name: f"{value}x40" for name, value in said.items()}
 
 
 def a_silent_agent(number: int = 1) -> dict[str, str]:
@@ -134,14 +118,47 @@ def agents(*those: dict[str, Any]) -> dict[str, str]:
         # Without a canary nothing is known of one.
         (agents(NO_CANARY), ("YES", GREEN)),
         (agents({}) | a_silent_agent(2), ("NOT ON ALL HOSTS", RED)),
-        (a_silent_agent(1) | a_silent_agent(2), ("NO: AGENTS SILENT", RED)),
-        ({}, ("NO AGENT IS KNOWN", RED)),
+        (a_silent_agent(1) | a_silent_agent(2), ("NO: AGENTS DOWN", RED)),
+        ({}, ("NO AGENT KNOWN", RED)),
         # The worst is what is said.
         (agents({"lockd_masters_voting": 2}) | a_silent_agent(2), ("NO: NO QUORUM", RED)),
     ],
 )
-def test_whether_locks_can_be_had(series: MADE_UP, answer: tuple[str, str], tmp_path: Path) -> None:
-    assert said("Can locks be had?", {**EXPORTERS_DOWN, **series} if series else {}, tmp_path) == answer
+def test_whether_apps_get_locks(series: MADE_UP, answer: tuple[str, str], tmp_path: Path) -> None:
+    assert said("Can apps get locks?", {**EXPORTERS_DOWN, **series} if series else {}, tmp_path) == answer
+
+
+@pytest.mark.parametrize(
+    ("voting", "answer"),
+    [(5, ("0", GREEN)), (4, ("1", ORANGE)), (3, ("2", ORANGE)), (2, ("3", RED)), (0, ("5", RED))],
+)
+def test_masters_out_are_red_when_a_quorum_is_gone(
+    voting: int, answer: tuple[str, str], tmp_path: Path
+) -> None:
+    assert said("Masters out", agents({}, {"lockd_masters_voting": voting}), tmp_path) == answer
+    of_three = {"lockd_masters": 3, "lockd_quorum": 2, "lockd_masters_voting": 1}
+    assert said("Masters out", agents(of_three), tmp_path) == ("2", RED)
+
+
+FORTY: list[dict[str, Any]] = [{}] * 39 + [{"lockd_masters_voting": 2}]
+"""Agents, of which one is cut off from three masters."""
+
+
+def test_of_many_hosts_one_that_is_cut_off_is_no_news_about_masters(tmp_path: Path) -> None:
+    assert said("Masters out", agents(*FORTY), tmp_path) == ("0", GREEN)
+    assert said("Masters out", agents(*FORTY, *FORTY[-2:]), tmp_path) == ("0", GREEN)
+    assert said("Masters out", agents(*FORTY, *FORTY[-1:] * 2), tmp_path) == ("3", RED)
+    assert said("Can apps get locks?", agents(*FORTY), tmp_path) == ("NOT ON ALL HOSTS", RED)
+
+
+def test_graphs_mark_a_lost_quorum_where_more_than_a_few_hosts_have_none(tmp_path: Path) -> None:
+    [marked] = [
+        annotation["expr"]
+        for annotation in json.loads((FOLDER / "lockd-overview.json").read_text())["annotations"]["list"]
+        if annotation["name"] == "No quorum"
+    ]
+    assert values(marked, agents(*FORTY), tmp_path) == {}
+    assert values(marked, agents({}, {"lockd_masters_voting": 2}), tmp_path) == {'{cluster="shop"}': 0.5}
 
 
 def losses(numbers: str, reason: str = "not_renewed") -> dict[str, str]:
@@ -160,57 +177,67 @@ def alert(name: str, state: str = "firing", cluster: str = "shop") -> dict[str, 
     ("series", "answer"),
     [
         (losses("0x40"), ("YES", GREEN)),
-        (losses("0x20 1x20"), ("1", RED)),  # not 2, which is what rounding up makes of one
-        (losses("0x20 3x20"), ("3", RED)),
-        (losses("0x40") | losses("0x20 7x20", "forced") | losses("0x20 7x20", "max_hold"), ("YES", GREEN)),
-        (losses("0x40") | alert("LockGuardTooShort"), ("AT RISK", RED)),
-        (losses("0x40") | alert("LockMasterEvicting"), ("AT RISK", RED)),
-        (losses("0x40") | alert("LockGuardOverridden"), ("AT RISK", ORANGE)),
-        (losses("0x40") | alert("LockGuardOverridden") | alert("LockMasterEvicting"), ("AT RISK", RED)),
-        (losses("0x20 1x20") | alert("LockMasterEvicting"), ("1", RED)),
-        (losses("0x40") | alert("LockMasterEvicting", "pending"), ("YES", GREEN)),
-        (losses("0x40") | alert("LockMasterDown"), ("YES", GREEN)),
-        ({}, ("NO AGENT ANSWERS", RED)),
+        (losses("0x30 1x10"), ("1", RED)),  # not 2, which is what rounding up makes of one
+        (losses("0x30 3x10"), ("3", RED)),
+        # That was before the last five minutes: what is held now is safe.
+        (losses("0x10 3x30"), ("YES", GREEN)),
+        (losses("0x40") | losses("0x30 7x10", "forced") | losses("0x30 7x10", "max_hold"), ("YES", GREEN)),
+        (losses("0x40") | alert("LockdGuardTooShort"), ("AT RISK", RED)),
+        (losses("0x40") | alert("LockdMasterEvicting"), ("AT RISK", RED)),
+        (losses("0x40") | alert("LockdGuardOverridden"), ("AT RISK", ORANGE)),
+        (losses("0x40") | alert("LockdGuardOverridden") | alert("LockdMasterEvicting"), ("AT RISK", RED)),
+        (losses("0x30 1x10") | alert("LockdMasterEvicting"), ("1", RED)),
+        (losses("0x40") | alert("LockdMasterEvicting", "pending"), ("YES", GREEN)),
+        (losses("0x40") | alert("LockdMasterDown"), ("YES", GREEN)),
+        ({}, ("NO AGENT KNOWN", RED)),
     ],
 )
 def test_whether_what_is_held_is_safe(
     series: dict[str, str], answer: tuple[str, str], tmp_path: Path
 ) -> None:
-    assert said("Is what is held safe?", series, tmp_path) == answer
+    assert said("Are held locks safe?", series, tmp_path) == answer
 
 
 def test_an_alert_of_no_cluster_is_seen_in_every_cluster_but_the_watchdog_is_no_news(tmp_path: Path) -> None:
-    [critical, _] = panel("lockd-overview", "Alerts firing")["targets"]
+    [critical, _] = panel("lockd-overview", "Firing alerts")["targets"]
     expr = critical["expr"].replace("$cluster", "shop")
     for cluster, firing in (("", 1), ("shop", 1), ("bank", 0)):
-        assert values(expr, alert("LockMetricsAbsent", cluster=cluster), tmp_path) == {"{}": firing}
-    for title in ("Alerts", "Alerts firing"):
+        assert values(expr, alert("LockdMetricsAbsent", cluster=cluster), tmp_path) == {"{}": firing}
+    for title in ("Alerts", "Firing alerts"):
         for target in panel("lockd-overview", title)["targets"]:
-            found = values(target["expr"], alert("LockWatchdog", cluster=""), tmp_path)
+            found = values(target["expr"], alert("LockdWatchdog", cluster=""), tmp_path)
             assert set(found.values()) <= {0}, title
 
 
 def test_the_alerts_that_put_leases_at_risk_are_there() -> None:
-    [target] = panel("lockd-overview", "Is what is held safe?")["targets"]
+    [target] = panel("lockd-overview", "Are held locks safe?")["targets"]
     named = set("|".join(re.findall(r'alertname=~"([^"]+)"', target["expr"])).split("|"))
-    assert named == {"LockGuardTooShort", "LockMasterEvicting", "LockGuardOverridden"}
+    assert named == {"LockdGuardTooShort", "LockdMasterEvicting", "LockdGuardOverridden"}
     assert named <= {one["alert"] for one in ALL_ALERTS}
 
 
 def test_exporters_are_neither_counted_nor_shown_as_agents(tmp_path: Path) -> None:
-    assert said("Agents silent", an_agent(1) | EXPORTERS_DOWN, tmp_path) == ("0", GREEN)
+    assert said("Agents down", an_agent(1) | EXPORTERS_DOWN, tmp_path) == ("0", GREEN)
     series = an_agent(1) | a_silent_agent(2) | EXPORTERS_DOWN
-    assert said("Agents silent", series, tmp_path) == ("1", RED)
-    for title in ("Can apps of each host have locks?", "Agents"):
+    assert said("Agents down", series, tmp_path) == ("1", RED)
+    for title in ("Availability of locks, 10 worst hosts", "10 worst hosts now"):
         for target in panel("lockd-agents", title)["targets"][:2]:
             found = values(target["expr"], series, tmp_path)
             assert found.keys() == {f'{{instance="web{number}:9480"}}' for number in (1, 2)}
 
 
+def test_what_an_agent_said_last_is_nothing_once_it_is_down(tmp_path: Path) -> None:
+    """Prometheus may know it for some minutes more."""
+    asked = panel("lockd-agents", "Availability of locks, 10 worst hosts")
+    series = an_agent(1, lockd_masters_voting=2, **FULL_MASTERS) | a_silent_agent(1)
+    [value] = values(asked["targets"][0]["expr"], series, tmp_path).values()
+    assert displayed(asked, value)[0] == "no answer"
+
+
 @pytest.mark.parametrize(
     ("now", "word"),
     [
-        ({}, "well"),
+        ({}, "ok"),
         ({"lockd_masters_voting": 4}, "1 more may fail"),
         ({"lockd_masters_voting": 3}, "no margin"),
         ({"lockd_masters_voting": 1}, "no quorum"),
@@ -221,9 +248,181 @@ def test_exporters_are_neither_counted_nor_shown_as_agents(tmp_path: Path) -> No
 def test_each_host_says_what_keeps_its_apps_from_locks(
     now: dict[str, float], word: str, tmp_path: Path
 ) -> None:
-    asked = panel("lockd-agents", "Can apps of each host have locks?")
+    asked = panel("lockd-agents", "Availability of locks, 10 worst hosts")
     [value] = values(asked["targets"][0]["expr"], an_agent(1, **now), tmp_path).values()
     assert displayed(asked, value)[0] == word
+
+
+# Events, bar by bar, of a real Prometheus that scraped every 15 s.
+
+BEGAN_S, SCRAPE_S, SCRAPES = 1_000_000, 15, 120
+LOST_AT, LOST = 61, 3
+"""Between which scrapes, and how many leases."""
+
+
+def counted(scrape: int, lost: int = LOST) -> float:
+    return lost if scrape >= LOST_AT else 0
+
+
+def scrapes(instance: str, values: Mapping[int, float], started_s: float) -> list[tuple[str, list[Any]]]:
+    of = {"cluster": "shop", "job": "lockd", "instance": instance}
+    times = {scrape: BEGAN_S + SCRAPE_S * scrape for scrape in values}
+    losses_of = named("lockd_losses_total", of | {"class": instance, "reason": "not_renewed"})
+    starts = [(time_s, started_s) for time_s in times.values()]
+    return [
+        (losses_of, [(times[scrape], value) for scrape, value in values.items()]),
+        (named("process_start_time_seconds", of), starts),
+    ]
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Each host has a class of its name, so that one graph shows what became of each."""
+    always = range(SCRAPES)
+    silent = [scrape for scrape in always if not 30 <= scrape < 90]  # for longer than a sample counts
+    began = BEGAN_S - 1000
+    restarted = BEGAN_S + SCRAPE_S * LOST_AT - 7
+    made_up = [
+        *scrapes("steady", {scrape: counted(scrape) for scrape in always}, began),
+        *scrapes("restarted", {scrape: 2 if scrape >= LOST_AT else 50 for scrape in always}, restarted),
+        *scrapes("new", {scrape: 4 for scrape in always if scrape >= LOST_AT}, restarted),
+        *scrapes("unseen", dict.fromkeys(silent, 50), began),
+    ]
+    with prometheus_of(tmp_path_factory.mktemp("events"), made_up) as url:
+        yield url
+
+
+def bars(url: str, cls: str, *, step_s: int, phase_s: int) -> list[float]:
+    """What the overview draws for a class, the bars of 0 left out."""
+    [target] = panel("lockd-overview", "Lost leases by class")["targets"]
+    expr = target["expr"].replace("$__interval_ms", f"{step_s}000").replace("$__interval", f"{step_s}s")
+    start_s = BEGAN_S + 300 + phase_s
+    asked = query_range(concrete(expr), start_s, BEGAN_S + SCRAPE_S * SCRAPES, step_s)
+    found = json.loads(get(url + asked))
+    found["data"]["result"] = [one for one in found["data"]["result"] if one["metric"] == {"class": cls}]
+    return [value for values in points(found) for value in values if value != 0]
+
+
+@pytest.mark.parametrize("step_s", [60, 120, 300])
+@pytest.mark.parametrize("phase_s", [0, 1, 14, 31, 59])
+def test_three_leases_lost_at_once_are_one_bar_of_three(scraped: str, step_s: int, phase_s: int) -> None:
+    """Wherever scrapes fall between the points of the graph."""
+    assert bars(scraped, "steady", step_s=step_s, phase_s=phase_s) == [3]
+
+
+@pytest.mark.parametrize("phase_s", [0, 31])
+def test_what_an_agent_lost_since_its_restart_is_drawn_and_nothing_of_before(
+    scraped: str, phase_s: int
+) -> None:
+    assert bars(scraped, "restarted", step_s=60, phase_s=phase_s) == [2]
+    assert bars(scraped, "new", step_s=60, phase_s=phase_s) == [4]
+
+
+def test_an_agent_that_was_not_scraped_for_a_while_has_lost_nothing_meanwhile(scraped: str) -> None:
+    assert bars(scraped, "unseen", step_s=60, phase_s=0) == []
+
+
+def test_bars_are_of_a_minute_at_least_so_that_each_has_a_scrape() -> None:
+    boards = [json.loads(path.read_text()) for path in FOLDER.glob("*.json")]
+    graphs = [one for board in boards for one in board["panels"] if one["type"] == "timeseries"]
+    drawn = [one for one in graphs if one["fieldConfig"]["defaults"]["custom"]["drawStyle"] == "bars"]
+    assert drawn
+    for one in graphs:
+        by_step = "offset $__interval" in json.dumps(one)
+        assert by_step == (one in drawn), one["title"]
+        assert not by_step or (one["interval"], one["maxDataPoints"]) == ("1m", 60)
+
+
+def test_of_many_hosts_the_ten_worst_are_shown_and_the_others_counted(tmp_path: Path) -> None:
+    """Two have no quorum, three are silent, and of the others the slowest follow."""
+    series: dict[str, str] = {}
+    for number in range(1, 31):
+        series |= an_agent(number, lockd_event_loop_lag_max_seconds=number / 1000)
+    for number in (4, 5):
+        series |= an_agent(number, lockd_masters_voting=2)
+    for number in (1, 2, 3):
+        series |= dict.fromkeys(an_agent(number), "_x40") | a_silent_agent(number)
+    slowest = range(26, 31)
+    worst = {f'{{instance="web{number}:9480"}}' for number in (1, 2, 3, 4, 5, *slowest)}
+    for target in panel("lockd-agents", "10 worst hosts now")["targets"][:2]:
+        assert values(target["expr"], series, tmp_path).keys() == worst
+    counted = {
+        target["legendFormat"]: values(target["expr"], series, tmp_path).get("{}")
+        for target in panel("lockd-agents", "Hosts by availability of locks")["targets"]
+    }
+    found = {name: number for name, number in counted.items() if number}
+    assert found == {"ok": 25, "no answer": 3, "no quorum": 2}
+    [without] = panel("lockd-agents", "Hosts without locks")["targets"]
+    assert values(without["expr"], series, tmp_path) == {"{}": 2}
+    [states] = panel("lockd-agents", "Availability of locks, 10 worst hosts")["targets"]
+    # promtool's limit on samples is a small one.
+    troubled = values(states["expr"].replace("$__interval", "5m"), series, tmp_path)
+    assert len(troubled) == 10
+    assert sorted(troubled.values())[:6] == [-4, -4, -2, -2, -2, 2]
+
+
+@pytest.mark.parametrize(
+    ("unavailable", "left"), [("0", ("1", GREEN)), ("0.07", ("0.3", "yellow")), ("0.2", ("-1", RED))]
+)
+def test_the_budget_that_is_left_is_of_a_month(
+    unavailable: str, left: tuple[str, str], tmp_path: Path
+) -> None:
+    series = {
+        'cluster:lockd_unavailable:rate5m{cluster="shop"}': f"{unavailable}x40",
+        'cluster:lockd_answers:rate5m{cluster="shop"}': "100x40",
+    }
+    word, color = said("Error budget left", series, tmp_path)
+    assert (float(word), color) == (pytest.approx(float(left[0])), left[1])
+    assert said("Error budget left", {}, tmp_path) == ("?", RED)
+
+
+def test_one_alert_on_many_hosts_is_one_row(tmp_path: Path) -> None:
+    of = 'alertname="LockdDown", alertstate="firing", cluster="shop", severity="critical"'
+    series = {f'ALERTS{{{of}, instance="web{number}:9480"}}': "1x40" for number in range(400)}
+    state, many = panel("lockd-overview", "Alerts")["targets"]
+    assert list(values(state["expr"], series, tmp_path).values()) == [4]
+    assert list(values(many["expr"], series, tmp_path).values()) == [400]
+
+
+MASTER_1 = 'cluster="shop", job="lockd", instance="web{}:9480", master="m1"'
+
+
+def test_what_alerts_on_a_master_are_about_is_shown_by_master(tmp_path: Path) -> None:
+    """As the agent sees it that sees the worst."""
+    ends = NOW_S + 86_400
+    host = 'cluster="shop", job="lockd-masters", instance="m1:9100", master="m1"'
+    series = {
+        f"lockd_master_certificate_expiry_timestamp_seconds{{{MASTER_1.format(1)}}}": f"{ends}x40",
+        f"lockd_master_certificate_expiry_timestamp_seconds{{{MASTER_1.format(2)}}}": f"{ends * 2}x40",
+        f"lockd_master_aof_rewrite_ok{{{MASTER_1.format(1)}}}": "1x40",
+        f"lockd_master_aof_rewrite_ok{{{MASTER_1.format(2)}}}": "0x40",
+        f"node_timex_sync_status{{{host}}}": "0x40",
+        f'node_filesystem_avail_bytes{{{host}, mountpoint="/var"}}': "2x40",
+        f'node_filesystem_size_bytes{{{host}, mountpoint="/var"}}': "100x40",
+        f'node_filesystem_avail_bytes{{{host}, mountpoint="/boot"}}': "0x40",
+        f'node_filesystem_size_bytes{{{host}, mountpoint="/boot"}}': "100x40",
+    }
+    for title, value in (
+        ("Days until the certificate expires", 1),
+        ("Last AOF rewrite", 0),
+        ("Clock synchronisation", 0),
+        ("Free disk space", 0.02),
+    ):
+        [target] = panel("lockd-masters", title)["targets"]
+        assert list(values(target["expr"], series, tmp_path).values()) == [value], title
+    assert displayed(panel("lockd-masters", "Last AOF rewrite"), 0) == ("FAILED", RED)
+
+
+def test_a_site_can_be_chosen_and_need_not_be_there(tmp_path: Path) -> None:
+    """Targets without the label are of all sites."""
+    series = an_agent(1) | {
+        name.replace("}", ', site="north"}'): value
+        for name, value in an_agent(2, lockd_masters_voting=2).items()
+    }
+    [target] = panel("lockd-overview", "Masters out")["targets"]
+    for site, out in (("north", 103), (".*", 103), ("south", None)):
+        expr = target["expr"].replace("$site", site)
+        assert values(expr, series, tmp_path).get("{}") == out
 
 
 def test_a_class_counts_what_it_lost_and_no_more(tmp_path: Path) -> None:
@@ -233,7 +432,7 @@ def test_a_class_counts_what_it_lost_and_no_more(tmp_path: Path) -> None:
 
 
 def test_slow_waits_are_a_share_of_waits(tmp_path: Path) -> None:
-    [target] = panel("lockd-classes", "Slow waits")["targets"]
+    [target] = panel("lockd-classes", "Share of slow waits")["targets"]
     labels = 'cluster="shop", job="lockd", instance="web1:9480", class="jobs"'
     series = {
         f"lockd_slow_waits_total{{{labels}}}": "0+1x40",
@@ -243,3 +442,26 @@ def test_slow_waits_are_a_share_of_waits(tmp_path: Path) -> None:
     }
     expr = target["expr"].replace("$__rate_interval", "1m")
     assert values(expr, series, tmp_path) == {'{class="jobs"}': 0.25}
+
+
+def test_what_an_agent_failed_to_answer_is_unavailable_as_in_the_rules(tmp_path: Path) -> None:
+    of = 'cluster="shop", job="lockd", instance="web1:9480"'
+    series = {
+        f'lockd_grants_total{{class="jobs", {of}}}': "0+90x60",
+        f'lockd_refusals_total{{class="jobs", reason="noquorum", {of}}}': "0+5x60",
+        f"lockd_internal_errors_total{{{of}}}": "0+5x60",
+    }
+    [target] = panel("lockd-overview", "Share of answers unavailable")["targets"]
+    longer = target["expr"].replace("$__rate_interval", "2m")
+    assert list(values(longer, series, tmp_path).values()) == [pytest.approx(0.1)]
+
+
+def test_an_agent_that_was_started_is_shown_at_that_time_alone(tmp_path: Path) -> None:
+    starts = {"web1": "100x39 600x5", "web2": "100x60", "web3": "100x10 300x50"}
+    series = {
+        f'process_start_time_seconds{{cluster="shop", job="lockd", instance="{host}:9480"}}': at
+        for host, at in starts.items()
+    }
+    [target] = panel("lockd-agents", "Agent starts, 10 hosts with most")["targets"]
+    shown = values(target["expr"].replace("$__interval", "15s"), series, tmp_path)
+    assert shown == {'{instance="web1:9480"}': 1}

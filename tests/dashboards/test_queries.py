@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,11 +25,21 @@ LEASES_ALLOWED = 20
 Target = dict[str, Any]
 
 
+NOT_HERE = (
+    "lockd_master_certificate_expiry_timestamp_seconds",  # those masters speak no TLS
+    "lockd_master_aof_rewrite_ok",
+    "!= bool process_start_time_seconds",  # nor is one of its agents started again
+)
+"""Panels of these are asked of made-up series, in test_answers.py."""
+
+
 def queries() -> Iterator[Any]:
     for path in sorted(FOLDER.glob("*.json")):
         board = json.loads(path.read_text())
         for panel in board["panels"]:
             for target in panel["targets"]:
+                if any(metric in target["expr"] for metric in NOT_HERE):
+                    continue
                 yield pytest.param(target, id=f"{path.stem}: {panel['title']} {target['refId']}")
         if path.stem == "lockd-overview":
             for annotation in board["annotations"]["list"]:
@@ -77,7 +88,7 @@ def lose_a_quorum(own: Observatory) -> None:
     entering = own.units[0].crashes()
     for one in own.units[1:3]:
         one.master.kill()
-    eventually(lambda: own.value("max(redis_lock_guard_quarantined)") == 1, 30, "the quarantine is seen")
+    eventually(lambda: own.value("max(lockd_guard_quarantined)") == 1, 30, "the quarantine is seen")
     # Two are left; after a few seconds their clocks can be compared with too few to be trusted.
     eventually(lambda: own.value("min(lockd_masters_voting)") in (0, 2), 30, "the lost quorum is seen")
     eventually(lambda: own.value("sum(lockd_losses_total)") > 0, 30, "the loss is seen")
@@ -87,22 +98,28 @@ def lose_a_quorum(own: Observatory) -> None:
     eventually(lambda: own.value("min(lockd_masters_voting)") == 5, 60, "all have a vote again")
 
 
+def has_root_file_system() -> bool:
+    return any(line.split()[1] == "/" for line in Path("/proc/self/mounts").read_text().splitlines())
+
+
 @pytest.mark.parametrize("target", list(queries()))
 def test_it_returns_series_with_the_labels_that_its_legend_uses(watched: Observatory, target: Target) -> None:
-    """With numbers in them. Rules need some evaluations first. Exporters have instances, processes and an
-    `up` of their own, in the same cluster: what is shown by agent is not of them."""
+    """With numbers in them. Rules need some evaluations first, those of long windows a minute. Exporters have
+    instances, processes and an `up`, too, in the same cluster: what is shown by agent is not of them."""
     expr = concrete(target["expr"])
+    if "node_filesystem" in expr and not has_root_file_system():
+        pytest.skip("nothing is mounted at / here, as in a chroot: node_exporter tells of no disk")
 
     def found() -> list[dict[str, Any]]:
         series = watched.series(expr)
         numbers = [float(value) for one in series for _, value in one["values"]]
         return [] if all(math.isnan(number) for number in numbers) else series
 
-    labels = [one["metric"] for one in eventually(found, 30, "there are series")]
+    labels = [one["metric"] for one in eventually(found, 90, "there are series")]
     for label in re.findall(r"\{\{([a-z]+)\}\}", target.get("legendFormat", "")):
         assert all(label in one for one in labels), label
-    if re.search(r"by \((\w+, )*instance", expr) and "ALERTS" not in expr:
-        assert {one["instance"] for one in labels} <= {"web1:9480", "web2:9480"}
+    if "ALERTS" not in expr:
+        assert {one["instance"] for one in labels if "instance" in one} <= {"web1:9480", "web2:9480"}
 
 
 def test_the_number_of_a_masters_state_is_that_of_its_word(watched: Observatory) -> None:

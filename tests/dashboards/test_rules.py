@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import json
 import re
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ import pytest
 
 from dashboards.__main__ import BOARDS, FOLDER, rendered
 from dashboards.board import RUNBOOKS
+from dashboards.panels import BY_NAME, CALM
+from dashboards.queries import LATELY
 from tests.dashboards.variables import VALUES
 from tests.harness.prometheus import ALL_ALERTS, ROOT
 
@@ -22,6 +25,13 @@ DATASOURCE = {"type": "prometheus", "uid": "$datasource"}
 
 _SELECTOR = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\{([^}]*)\}")
 _COUNTER_CALL = re.compile(r"\b(?:rate|increase|irate)\(([a-zA-Z_:][a-zA-Z0-9_:]*)\{[^}]*\}\[([^\]]+)\]\)")
+_EVENTS = re.compile(
+    r"(?P<counter>[a-z_]+\{[^}]*\}) - (?P=counter) offset \$__interval >= 0"
+    r" or (?P=counter) and (?P=counter) offset \$__interval"
+    r"( or (?P=counter) and on \(cluster, job, instance\))?"
+)
+# The worst of all the time that is shown, and what rules have recorded over a month.
+_OTHER_RANGES = re.compile(r"\[\$__range:\$__interval\] @ end\(\)|(?<=\})\[30d\]")
 _COUNTER = re.compile(r"\b[a-z_]+_(?:total|bucket|count|sum)\b")
 
 
@@ -43,9 +53,12 @@ def variables(board: Board) -> dict[str, dict[str, Any]]:
     return {variable["name"]: variable for variable in board["templating"]["list"]}
 
 
+_OF_EXPORTERS = ("redis_", "node_", "lockd_guard_", "lockd_master_certificate_")
+
+
 def of_agents(metric: str) -> bool:
     """Whether a metric comes from an agent itself: not from the exporters, nor from a rule."""
-    return ":" not in metric and metric != "ALERTS" and not metric.startswith("redis_")
+    return ":" not in metric and metric != "ALERTS" and not metric.startswith(_OF_EXPORTERS)
 
 
 def test_the_four_files_are_what_the_builder_writes() -> None:
@@ -92,10 +105,12 @@ def test_queries_follow_what_the_reader_has_chosen(board: Board) -> None:
     for expr in exprs(board):
         for metric, matchers in _SELECTOR.findall(expr):
             wanted = ['cluster=~"$cluster|"' if metric == "ALERTS" else 'cluster=~"$cluster"']
-            if of_agents(metric):
+            if 'job="lockd-masters"' in matchers:
+                wanted.append('master=~"$master"')
+            elif of_agents(metric):
                 wanted += ['job=~"$job"', 'instance=~"$instance"']
-            if metric == "up" or metric.startswith("process_"):
-                wanted.append('job="lockd"')
+                if metric == "up" or metric.startswith("process_"):
+                    wanted.append('job="lockd"')
             assert all(matcher in matchers for matcher in wanted), expr
 
 
@@ -115,12 +130,13 @@ def test_every_metric_is_filtered_and_whole_events_are_rounded_to_the_nearest(bo
 
 def test_counters_are_only_shown_as_rates_over_the_interval_that_grafana_finds_right(board: Board) -> None:
     """target-counter-agg-rule, target-rate-interval-rule; `$__range` is for what happened in all the time
-    that is shown."""
+    that is shown, `LATELY` for what is said of now. Events are counted from one point to the next."""
     for expr in exprs(board):
-        left = _COUNTER_CALL.sub("", expr)
+        expr = _OTHER_RANGES.sub("", expr)
+        left = _COUNTER_CALL.sub("", _EVENTS.sub("", expr))
         assert not [metric for metric, _ in _SELECTOR.findall(left) if _COUNTER.fullmatch(metric)], expr
         intervals = [interval for _, interval in _COUNTER_CALL.findall(expr)]
-        assert set(intervals) <= {"$__rate_interval", "$__range"}, expr
+        assert set(intervals) <= {"$__rate_interval", "$__range", LATELY}, expr
         assert expr.count("[") == len(intervals), expr
 
 
@@ -151,8 +167,34 @@ def test_runbooks_are_where_alerts_say_they_are_and_ansible_puts_that_right(boar
 
 def test_quarantines_and_losses_are_marked_in_every_graph(board: Board) -> None:
     marked = {annotation["name"]: annotation["expr"] for annotation in board["annotations"]["list"]}
-    assert "redis_lock_guard_quarantined" in marked["Quarantines"]
+    assert "lockd_guard_quarantined" in marked["Quarantines"]
     assert "lockd_losses_total" in marked["Lost leases"]
+
+
+def test_what_has_only_a_name_has_one_colour_everywhere_and_that_is_not_red() -> None:
+    for color in CALM:
+        red, green, blue = (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
+        assert 45 < colorsys.rgb_to_hsv(red, green, blue)[0] * 360 < 300, color
+    names = ["m1", "m2", "m5", "web1:9480", "jobs", "other", "m3 jumped", "Billing"]
+    for name in names:
+        [color] = _by_name(name)
+        assert _by_name(name.split()[0]) == [color]
+    assert len({_by_name(f"m{number}")[0] for number in range(1, 6)}) == 5
+
+
+def _by_name(legend: str) -> list[str]:
+    """The colours that match, of which there has to be one."""
+    return [
+        one["properties"][0]["value"]["fixedColor"]
+        for one in BY_NAME
+        if re.search(one["matcher"]["options"].strip("/"), legend)
+    ]
+
+
+def test_titles_are_not_cut_off(board: Board) -> None:
+    """As Grafana draws them where a dashboard is 1,500 pixels wide."""
+    for panel in board["panels"]:
+        assert len(panel["title"]) <= 6.5 * panel["gridPos"]["w"], panel["title"]
 
 
 def test_panels_fill_the_width_and_do_not_overlap(board: Board) -> None:
@@ -174,8 +216,8 @@ def test_on_the_overview_the_answers_stand_on_top_and_no_alert_at_all_is_said_in
     """An empty table may as well be a broken one."""
     panels = json.loads((FOLDER / "lockd-overview.json").read_text())["panels"]
     top = [panel["title"] for panel in panels if panel["gridPos"]["y"] == 0]
-    assert top[:2] == ["Can locks be had?", "Is what is held safe?"]
+    assert top[:2] == ["Can apps get locks?", "Are held locks safe?"]
     [alerts] = [panel["fieldConfig"] for panel in panels if panel["title"] == "Alerts"]
-    assert alerts["defaults"]["noValue"] == "No alert fires, and none is pending."
+    assert alerts["defaults"]["noValue"] == "No alert is firing or pending."
     for column in alerts["overrides"]:
         assert {"id": "noValue", "value": "-"} in column["properties"]  # an alert has not all of the labels

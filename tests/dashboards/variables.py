@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 VALUES = {
-    "$__rate_interval": "8s", "$__range": "10m", "$cluster": ".*", "$job": ".+", "$instance": ".+",
+    "$__rate_interval": "8s", "$__range": "10m", "$__interval_ms": "5000", "$__interval": "5s",
+    "$cluster": ".*", "$site": ".*", "$job": ".+", "$instance": ".+",
     "$master": ".+", "$class": ".+",
 }  # fmt: skip
 """What stands for `All`, which is what is chosen at first."""

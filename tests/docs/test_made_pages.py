@@ -72,6 +72,6 @@ def test_every_variable_of_a_role_has_a_row_that_says_what_it_means() -> None:
 
 
 def test_every_playbook_has_a_row_that_says_what_it_touches_and_what_apps_notice() -> None:
-    text = (REFERENCE / "plays.md").read_text()
+    text, _ = (REFERENCE / "plays.md").read_text().split("\n## ", 1)
     rows = re.findall(r"^\| `(\w+\.yml)[^|]*\| [^|]*\S \| [^|]*\S \| [^|]*\S \|$", text, re.M)
     assert sorted(rows) == sorted(path.name for path in (REPOSITORY / "ansible").glob("*.yml"))

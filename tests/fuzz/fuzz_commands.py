@@ -314,7 +314,7 @@ class Talker:
 
     def _check_error(self, words: list[bytes], text: str) -> None:
         kind = text.split(" ", 1)[0]
-        if kind not in ERRORS or "the agent failed" in text:
+        if kind not in ERRORS or "internal error of the agent" in text:
             self._fail(f"{words} got -{text}")
         if words[0].upper() in (b"ECHO", b"PING") and kind not in ("EXPIRED", "ERR"):
             self._fail(f"{words} got -{text}: an answer of another command")

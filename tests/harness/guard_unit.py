@@ -160,7 +160,7 @@ class Unit:
             return found
         for line in self.textfile.read_text().splitlines():
             name, _, count = line.rpartition(" ")
-            if name.startswith("redis_lock_guard_quarantines_total{") and count != "0":
+            if name.startswith("lockd_guard_quarantines_total{") and count != "0":
                 found[name.split('"')[1]] = int(count)
         return found
 

@@ -173,7 +173,7 @@ NO_OPERATIONS = {
     "its value is one of all keys": "local n = 0 for i, key in ipairs(KEYS) do if redis.call('get', key) == KEYS[9] then redis.call('del', key) n = n + 1 end end return n",
     "asks what is left to each key": "local n = 0 for i, key in ipairs(KEYS) do if redis.call('get', key) == ARGV[1] and redis.call('pttl', key) >= 0 then redis.call('del', key) n = n + 1 end end return n",
     "reads several keys": "for i, key in ipairs(KEYS) do if redis.call('exists', key) == 1 then return 0 end end return 1",
-    "a loop in a loop": "for i, key in ipairs(KEYS) do for j, other in ipairs(KEYS) do if redis.call('get', key) == ARGV[1] then redis.call('del', key) end end end return #KEYS",
+    "a nested loop": "for i, key in ipairs(KEYS) do for j, other in ipairs(KEYS) do if redis.call('get', key) == ARGV[1] then redis.call('del', key) end end end return #KEYS",
     "counts from 1": "local n = 1 for i, key in ipairs(KEYS) do if redis.call('get', key) == ARGV[1] then redis.call('del', key) n = n + 1 end end return n",
     "compares its count": "local n = 0 for i, key in ipairs(KEYS) do if redis.call('get', key) == ARGV[1] then redis.call('del', key) n = n + 1 end end if n == 4 then return 0 end return n",
     "depends on how many items are pushed": "if redis.call('get', KEYS[1]) == ARGV[1] then if redis.call('lpush', KEYS[2], 1) == 1 then redis.call('ltrim', KEYS[2], 0, 0) return redis.call('del', KEYS[1]) end end return 0",

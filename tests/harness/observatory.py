@@ -84,7 +84,7 @@ def running_observatory(
         come_back(units)
         for unit in units:
             unit.run("watch")
-        # Before that a crash would find data of which nothing says that it was written here.
+        # Before that a crash would find data of which there is no record that it was written here.
         marks = [unit.folder / "state" / "mark.json" for unit in units]
         eventually(lambda: all(mark.exists() for mark in marks), 60, "the guards have noted what is there")
         own = {"cluster": "shop", "max_ttl_ms": max_ttl_ms, "canary_ms": 1_000}

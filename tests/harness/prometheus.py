@@ -69,7 +69,7 @@ class Target:
 
 @contextmanager
 def node_exporters(folder: Path, units: Sequence[Unit], cluster: str) -> Iterator[list[Target]]:
-    """One on each master's host, of nothing but what the guard writes there."""
+    """One on each master's host, of what the guard writes there, its disks and its clock."""
     with ExitStack() as stack:
         targets = []
         for unit, port in zip(units, free_ports(len(units)), strict=True):
@@ -79,6 +79,8 @@ def node_exporters(folder: Path, units: Sequence[Unit], cluster: str) -> Iterato
                 f"--web.listen-address={address}",
                 "--collector.disable-defaults",
                 "--collector.textfile",
+                "--collector.filesystem",
+                "--collector.timex",
                 f"--collector.textfile.directory={unit.folder}",
             )
             exporter = Child(name, command, folder / "log" / f"{name}.log")

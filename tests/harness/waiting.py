@@ -14,10 +14,13 @@ import redis
 
 T = TypeVar("T")
 
+PATIENCE_S = 15.0
+"""Some things are seen only when an agent next looks at a master's settings, which is every five seconds."""
+
 
 def eventually(
     condition: Callable[[], T],
-    within_s: float = 5.0,
+    within_s: float = PATIENCE_S,
     what: str = "the condition",
     every_s: float = 0.01,
     not_yet: tuple[type[Exception], ...] = (),
@@ -43,7 +46,7 @@ def eventually(
 
 async def until(
     condition: Callable[[], object],
-    within_s: float = 15.0,
+    within_s: float = PATIENCE_S,
     what: str = "the condition",
     every_s: float = 0.01,
     failure: type[Exception] = AssertionError,

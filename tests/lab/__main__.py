@@ -1,6 +1,6 @@
-"""The lab for developers: `python -m tests.lab up`, look around, `down`.
+"""The lab for developers: `sudo .venv-lab/bin/python -m tests.lab up`, look around, `down`.
 
-As root:
+What it does:
 
     image           make what hosts begin with, unless it is there
     up              eight fresh hosts, and the inventory for them; what was there before is removed
@@ -22,11 +22,13 @@ from tests.lab.host import enter
 from tests.lab.lab import ADDRESSES, Busy, Lab
 
 DEFAULT_NAME = "lockdlab-dev"
+PROGRAM = "sudo .venv-lab/bin/python -m tests.lab"
+"""As `make lab` has it, in the repository's folder."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.lab", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--name", default=DEFAULT_NAME, help="which lab (%(default)s)")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -34,7 +36,9 @@ def main() -> int:
         commands.add_parser(name)
     commands.add_parser("shell").add_argument("host", choices=sorted(ADDRESSES))
     commands.add_parser("play").add_argument("words", nargs=argparse.REMAINDER)
-    commands.add_parser("scale").add_argument("sizes", nargs="+", type=int, metavar="N")
+    scaling = commands.add_parser("scale")
+    scaling.add_argument("sizes", nargs="+", type=int, metavar="N")
+    scaling.add_argument("--mitogen", action="store_true", help="plays with Mitogen")
     chosen = parser.parse_args()
     lab = Lab(chosen.name)
     try:
@@ -53,7 +57,8 @@ def _up(lab: Lab, chosen: argparse.Namespace) -> None:
     with lab.locked():
         lab.up()
         inventory.write(lab)
-    print(f"eight hosts are up: python -m tests.lab --name {lab.name} play site.yml")
+    name = "" if lab.name == DEFAULT_NAME else f"--name {lab.name} "
+    print(f"eight hosts are up: {PROGRAM} {name}play site.yml")
 
 
 def _down(lab: Lab, chosen: argparse.Namespace) -> None:
@@ -88,7 +93,7 @@ def _scale(lab: Lab, chosen: argparse.Namespace) -> None:
     with large.locked(), ground.many_hosts(len(large.addresses)):
         try:
             large.up()
-            scale.measure(large, chosen.sizes)
+            scale.measure(large, chosen.sizes, mitogen=chosen.mitogen)
         finally:
             large.down()
 

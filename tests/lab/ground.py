@@ -19,6 +19,12 @@ PROGRAMS = {
     "ssh": "openssh-client",
 }
 
+# What the eight hosts of a lab write, each with plays for an hour, and what another app host does. The rest
+# must be left for all that runs.
+_WRITTEN_BY_EIGHT_BYTES = 4 << 30
+_WRITTEN_BY_ONE_MORE_BYTES = 200 << 20
+_LEFT_BYTES = 6 << 30
+
 _INOTIFY_INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
 
 
@@ -63,6 +69,21 @@ def many_hosts(count: int) -> Iterator[None]:
         yield
     finally:
         _INOTIFY_INSTANCES.write_text(before)
+
+
+def disk_in_memory_bytes(more: int) -> int | None:
+    """How much memory the disks of a lab with so many more app hosts may take; None where that is too much.
+
+    Each master waits for its own disk before it answers. Five on this machine's one disk wait for each other,
+    and for whatever else the machine writes: when that disk stands still, five masters are silent at once,
+    which five hosts never are. In memory no disk stands still.
+    """
+    size = _WRITTEN_BY_EIGHT_BYTES + more * _WRITTEN_BY_ONE_MORE_BYTES
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            available = int(line.split()[1]) << 10
+            return size if available >= size + _LEFT_BYTES else None
+    return None
 
 
 def _try_overlay() -> None:

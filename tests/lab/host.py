@@ -82,7 +82,9 @@ class Host:
             self._let_in(self.merged / home / ".ssh", owner, public_key)
 
     def _mount(self) -> None:
-        layers = f"lowerdir={self.root},upperdir={self.folder}/upper,workdir={self.folder}/work"
+        # xino: a folder keeps its number when the disk is mounted again, as on a real one, though the layers
+        # are on two file systems. The guard knows its data by that.
+        layers = f"lowerdir={self.root},upperdir={self.folder}/upper,workdir={self.folder}/work,xino=on"
         call("mount", "-t", "overlay", self.namespace, "-o", layers, str(self.merged))
 
     def take_out(self, shelf: Path) -> None:
@@ -136,7 +138,9 @@ class Host:
         return [
             "env", "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1", "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network",
             "SYSTEMD_NSPAWN_LOCK=0", "systemd-nspawn", "--quiet", "--boot", "-D", str(self.merged),
-            "-M", self.name, f"--uuid={machine_id}", "--register=no", "--keep-unit",
+            # nspawn has a folder for each machine's name, and takes it away when one of that name starts.
+            "-M", self.namespace, f"--hostname={self.name}",
+            f"--uuid={machine_id}", "--register=no", "--keep-unit",
             f"--network-namespace-path=/run/netns/{self.namespace}", "--resolv-conf=off", "--timezone=off",
             # The network namespace is ours and not one that nspawn made, so it would not let the host run
             # its firewall.

@@ -28,7 +28,7 @@ BASE = (
 # What the roles install, with all that it depends on.
 REPOSITORY = (
     "redis-server", "redis-tools", "chrony", "nftables", "python3-venv", "prometheus",
-    "prometheus-alertmanager", "prometheus-node-exporter", "acl",
+    "prometheus-alertmanager", "prometheus-node-exporter", "python3-markdown-it", "acl",
 )  # fmt: skip
 
 # Nobody waits for a time server or a mirror here, and two cores carry eight hosts: what runs by itself is

@@ -18,10 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.harness.programs import loaded
 from tests.lab import ground, image
 from tests.lab.host import Host, call, mounts_below
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+WHEELHOUSE = REPOSITORY / "ansible/roles/lockd/files/wheelhouse.py"
 GATEWAY = "10.77.0.1"
 MASTERS = {f"m{number}": f"10.77.0.{10 + number}" for number in range(1, 6)}
 APPS = {f"a{number}": f"10.77.0.{20 + number}" for number in range(1, 3)}
@@ -104,11 +106,20 @@ class Lab:
         ground.require()
         image.root(self.release)
         self.down()
-        self.folder.mkdir(parents=True)
+        self._make_folder()
         self._make_network()
         self._make_keys()
         self._copy_source()
         self.start([self.host(name) for name in only or self.addresses])
+
+    def _make_folder(self) -> None:
+        """Hosts' disks are in this machine's memory, or on its disk where there is too little of it."""
+        self.folder.mkdir(parents=True)
+        size = ground.disk_in_memory_bytes(self.more)
+        if size is None:
+            print(f"{self.name}: too little memory, so its hosts share this machine's disk", file=sys.stderr)
+        else:
+            call("mount", "-t", "tmpfs", self.name, "-o", f"size={size},mode=755", str(self.folder))
 
     def start(self, hosts: Sequence[Host]) -> None:
         """Fresh ones, in a lab that is there; returns when they have booted."""
@@ -148,6 +159,8 @@ class Lab:
         for tree in ground.cgroup_roots():
             if (tree / self.name).is_dir():
                 (tree / self.name).rmdir()
+        if self.folder.is_mount():
+            call("umount", str(self.folder))
         if self.folder.exists():
             shutil.rmtree(self.folder)
 
@@ -203,10 +216,10 @@ class Lab:
         return self.folder / "source"
 
     def _copy_source(self) -> None:
-        caches = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(REPOSITORY / "lockd", self.source / "lockd", ignore=caches)
-        for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-            shutil.copy2(REPOSITORY / name, self.source / name)
+        for path in loaded(WHEELHOUSE).code_files(REPOSITORY):
+            copy = self.source / path.relative_to(REPOSITORY)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy)
 
     def _aliases(self) -> str:
         return "\n".join(f"Host {name}\n  HostName {address}" for name, address in self.addresses.items())

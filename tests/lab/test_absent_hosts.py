@@ -71,8 +71,8 @@ def test_a_share_of_the_app_hosts_may_be_down(cluster: Cluster, on: Any, a2_is_d
 
 @pytest.mark.parametrize(
     ("absent", "why"),
-    [("a9", "not in the inventory: a9"), ("m2", "this is not done without the master m2"),
-     ("a1,a2", "one app host, at least")],
+    [("a9", "not in the inventory: a9"), ("m2", "this play needs the master m2"),
+     ("a1,a2", "at least one app host")],
 )  # fmt: skip
 def test_what_can_not_be_done_without_is_not_left_out(cluster: Cluster, absent: str, why: str) -> None:
     refused = play(cluster.lab, "rotate_passwords.yml", "-e", f"absent={absent}")
@@ -176,7 +176,7 @@ def test_an_app_host_is_taken_out_and_brought_back(cluster: Cluster, on: Any) ->
     until(lambda: "lab:held" in on("a1").check_output("lockctl locks"), "a2 holds a lock")
     refused = play(lab, "remove_app.yml", "-e", "app=a2", "-e", "remove_app_patience_s=1")
     assert refused.status != 0
-    assert "On a2 is held: lab:held" in refused.said
+    assert "Held on a2: lab:held" in refused.said
     on("a2").check_output("systemctl stop holds")
     with at_work(lab, "remove_app.yml of a2, and add_apps.yml", ["a1"]) as work:
         gone = play(lab, "remove_app.yml", "-e", "app=a2").must_work()
@@ -196,7 +196,21 @@ def test_an_app_host_is_taken_out_and_brought_back(cluster: Cluster, on: Any) ->
 
 
 def test_new_app_hosts_are_named_and_not_limited_to(cluster: Cluster) -> None:
-    for words in (["--limit", "a2"], ["-e", "apps=m1"], ["-e", "apps=a2", "--limit", "a2"]):
+    for words in (
+        ["--limit", "a2"],
+        [],
+        ["-e", "apps=a2", "--limit", "a2"],
+        ["-e", "apps=a2", "--limit", "m1"],
+    ):
         refused = play(cluster.lab, "add_apps.yml", *words)
-        assert refused.status != 0
-        refused.must_stop_with("and no --limit", "Nothing was changed")
+        refused.must_stop_with("Say which: -e apps=NAME", "and no --limit", "Nothing was changed")
+    for strange, why in (("m1", "of the hosts in lock_apps"), ("a9", "a9: not in the inventory")):
+        play(cluster.lab, "add_apps.yml", "-e", f"apps={strange}").must_stop_with(why, "Nothing was changed")
+
+
+def test_neither_are_those_that_go(cluster: Cluster) -> None:
+    for words in (["--limit", "a2"], [], ["-e", "app=a2", "--limit", "a2"]):
+        refused = play(cluster.lab, "remove_app.yml", *words)
+        refused.must_stop_with("Say which: -e app=NAME", "and no --limit", "Nothing was changed")
+    for those in ("a1,a2", "m1"):
+        play(cluster.lab, "remove_app.yml", "-e", f"app={those}").must_stop_with("Nothing was changed")

@@ -42,7 +42,7 @@ def test_four_masters_are_refused(site_with: Any) -> None:
 
 def test_an_address_that_two_masters_have_is_refused(site_with: Any) -> None:
     def spoil(document: Document) -> None:
-        masters_of(document)["m2"]["ansible_host"] = ADDRESSES["m1"]
+        masters_of(document)["m2"]["lockd_master_address"] = ADDRESSES["m1"]
 
     site_with(spoil).must_stop_with("10.77.0.11:6379", "would count one vote twice", "Nothing was changed")
 
@@ -58,7 +58,7 @@ def test_an_address_that_agents_could_not_write_down_is_refused(site_with: Any) 
     def spoil(document: Document) -> None:
         masters_of(document)["m2"]["lockd_master_address"] = "fd00::12"
 
-    site_with(spoil).must_stop_with("An address of IPv6: m2 (fd00::12)", "Nothing was changed")
+    site_with(spoil).must_stop_with("IPv6 addresses: m2 (fd00::12)", "Nothing was changed")
 
 
 def test_a_part_of_the_hosts_is_refused(lab: Lab) -> None:
@@ -114,7 +114,7 @@ def test_a_host_that_does_not_answer_is_named(site_with: Any) -> None:
         masters_of(document)["m4"]["ansible_host"] = "10.77.0.99"
 
     refused = site_with(spoil, as_users_do=True)
-    refused.must_stop_with("No answer over ssh from m4", "run the same again", "Nothing was changed")
+    refused.must_stop_with("No answer over ssh from m4", "run the same play again", "Nothing was changed")
 
 
 @contextmanager
@@ -145,7 +145,9 @@ def test_a_redis_of_somebody_under_the_stock_service_is_not_masked(lab: Lab, sit
         played = site_with(lambda document: None)
     finally:
         lab.host("m3").run("systemctl", "stop", "redis-server")
-    played.must_stop_with("On m3: redis-server.service runs, and would be masked", "so nothing was changed")
+    played.must_stop_with(
+        "On m3: redis-server.service runs, and lockd would mask it", "so nothing was changed"
+    )
 
 
 @pytest.mark.thorough
@@ -155,7 +157,7 @@ def test_data_that_is_not_ours_is_left_alone(lab: Lab, site_with: Any) -> None:
         played = site_with(lambda document: None)
     finally:
         lab.host("m2").run("rm", "-r", "/var/lib/lockd-master")
-    played.must_stop_with("m2 is not blank and not ours", "Nothing was changed")
+    played.must_stop_with("m2 is not blank, and belongs to another cluster or master", "Nothing was changed")
 
 
 @pytest.mark.thorough

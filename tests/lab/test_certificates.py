@@ -4,9 +4,9 @@ by the same authority for ever, which can do no more than it has to."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.lab import local_ansible
 from tests.lab.inventory import ANSIBLE
 
 PLAY = [
@@ -41,14 +42,10 @@ def site(tmp_path: Path) -> Callable[..., str]:
     groups = {"lock_masters": masters, "lock_apps": {"hosts": {"a1": {}}}}
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"vars": variables, "children": groups}}))
 
-    environment = {**os.environ, "ANSIBLE_CONFIG": f"{ANSIBLE}/ansible.cfg", "ANSIBLE_NOCOLOR": "1"}
-
     def run(*words: str, status: int = 0) -> str:
-        program = Path(sys.executable).with_name("ansible-playbook")
-        done = subprocess.run(
-            [program, "-i", tmp_path / "hosts.yml", tmp_path / "play.yml", *words],
-            cwd=ANSIBLE, env=environment, capture_output=True, text=True, check=False, timeout=600,
-        )  # fmt: skip
+        done = local_ansible.run(
+            "ansible-playbook", "-i", tmp_path / "hosts.yml", tmp_path / "play.yml", *words
+        )
         assert (done.returncode != 0) == bool(status), done.stdout + done.stderr
         return done.stdout
 
@@ -130,7 +127,7 @@ def test_a_key_that_cannot_be_read_is_never_made_anew(site: Callable[..., str], 
     (tmp_path / "tls/ca.key").write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")
     before = files(tmp_path, "*")
     said = " ".join(site(status=2).split())
-    assert "ca.key is encrypted, and no vault password of this run opens it" in said
+    assert "ca.key is encrypted, and no vault password of this run decrypts it" in said
     (tmp_path / "tls/ca.key").write_text("no key at all\n")
     assert "ca.key can't be read" in site(status=2)
     assert files(tmp_path, "*.pem") == {name: text for name, text in before.items() if name.endswith(".pem")}
@@ -253,11 +250,14 @@ def copied(folder: Path, name: str) -> Path:
     return to
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["to change it", "since its key is lost"])
 def test_with_each_step_towards_another_authority_hosts_before_and_after_it_believe_each_other(
-    site: Callable[..., str], tmp_path: Path
+    site: Callable[..., str], tmp_path: Path, lost: bool
 ) -> None:
     site()
     stages = [copied(tmp_path, "before")]
+    if lost:
+        (tmp_path / "tls/ca.key").unlink()
     for step in ("introduce", "change over", "forget"):
         once = rotates(site, tmp_path, step)
         assert " changed=0 " in site(), "a plain site.yml leaves it as it is"
@@ -270,6 +270,86 @@ def test_with_each_step_towards_another_authority_hosts_before_and_after_it_beli
     assert not believed(stages[-1] / "m1.pem", stages[0] / "ca.pem")
     assert not believed(stages[0] / "m1.pem", stages[-1] / "ca.pem")
     assert not (tmp_path / "tls/ca.next.key").exists()
+
+
+def test_without_the_key_of_the_authority_nothing_is_signed_and_it_says_what_to_do(
+    site: Callable[..., str], tmp_path: Path
+) -> None:
+    site()
+    (tmp_path / "tls/ca.key").unlink()
+    before = files(tmp_path, "*")
+    said = " ".join(site(status=2).split())
+    assert "ca.key is missing" in said
+    assert "recover_secrets.yml" in said
+    assert files(tmp_path, "*") == before
+    rotates(site, tmp_path, "introduce")
+    (tmp_path / "tls/a1.pem").unlink()
+    assert "no authority can sign yet" in " ".join(site(status=2).split())
+
+
+def test_a_next_authority_whose_key_is_lost_too_is_followed_by_another(
+    site: Callable[..., str], tmp_path: Path
+) -> None:
+    site()
+    rotates(site, tmp_path, "introduce")
+    for name in ("ca.key", "ca.next.key"):
+        (tmp_path / "tls" / name).unlink()
+    before = copied(tmp_path, "before")
+    for step in ("introduce", "change over"):
+        rotates(site, tmp_path, step)
+    assert believed(tmp_path / "tls/m1.pem", tmp_path / "tls/ca.pem")
+    assert believed(before / "m1.pem", tmp_path / "tls/ca.pem")
+
+
+def on_host(*paths: Path) -> str:
+    return b64encode(b"\n".join(path.read_bytes() for path in paths)).decode()
+
+
+def fetch(folder: Path, hosts: dict[str, dict[str, str]]) -> list[str]:
+    role = ANSIBLE / "roles/cluster_secrets"
+    program = role / "files/fetched.py"
+    places = yaml.safe_load((role / "vars/main.yml").read_text())["lockd_cluster_secrets_on_hosts"]
+    given = json.dumps({"folder": str(folder), "vault": [], "places": places, "hosts": hosts})
+    done = subprocess.run(
+        [sys.executable, program], input=given, capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout.split()
+
+
+def test_what_hosts_have_is_written_down_as_it_was_and_what_is_there_is_left_alone(
+    made: Path, tmp_path: Path
+) -> None:
+    tls, folder = made / "tls", tmp_path / "secrets"
+    (tmp_path / "password").write_text("secret\n")
+    hosts = {
+        "m1": {
+            "/etc/lockd-master/tls/ca.pem": on_host(tls / "ca.pem"),
+            "/etc/lockd-master/tls/master.pem": on_host(tls / "m1.pem"),
+            "/etc/lockd-master/tls/master.key": on_host(tls / "m1.key"),
+            "/etc/prometheus/lockd-exporter/metrics.pem": on_host(tls / "m2.pem", tls / "m2.key"),
+        },
+        "a1": {
+            "/etc/lockd/agent.pem": on_host(tls / "a1.pem", tls / "a1.key"),
+            "/etc/lockd/masters.password": on_host(tmp_path / "password"),
+        },
+    }
+    folder.mkdir()
+    written = fetch(folder, hosts)
+    assert sorted(written) == sorted(
+        [
+            "agents/a1.password", "tls/ca.pem", "tls/m1.pem", "tls/m1.key", "tls/m1.metrics.pem",
+            "tls/m1.metrics.key", "tls/a1.pem", "tls/a1.key",
+        ]
+    )  # fmt: skip
+    for name in written:
+        if name.startswith("tls/"):
+            source = made / name.replace("m1.metrics", "m2")
+            assert (folder / name).read_bytes() == source.read_bytes(), name
+    assert (folder / "agents/a1.password").read_text() == "secret\n"
+    assert {(folder / name).stat().st_mode & 0o777 for name in written} == {0o600}
+    (folder / "tls/m1.key").write_text("mine\n")
+    assert fetch(folder, hosts) == []
+    assert (folder / "tls/m1.key").read_text() == "mine\n"
 
 
 def test_steps_out_of_their_order_change_nothing(site: Callable[..., str], tmp_path: Path) -> None:
@@ -298,10 +378,10 @@ def test_certificates_of_somebody_else_are_looked_at_and_left_alone(
 @pytest.mark.parametrize(
     ("spoilt", "said"),
     [
-        ("m2.pem", "m2.pem and m2.key are not there"),
-        ("a1.key", "a1.pem and a1.key are not there"),
-        ("m1.pem <- m2.pem", "it is not that of m1.key"),
-        ("m1.* <- a1.*", "it lacks the name m1 (DNS)"),
+        ("m2.pem", "m2.pem or m2.key is missing"),
+        ("a1.key", "a1.pem or a1.key is missing"),
+        ("m1.pem <- m2.pem", "it does not belong to m1.key"),
+        ("m1.* <- a1.*", "it lacks the DNS name m1"),
         ("ca.pem <- m2.pem", "none of the authorities in ca.pem has signed it"),
     ],
 )

@@ -87,7 +87,7 @@ def test_health_names_a_master_that_is_down(cluster: Cluster, on: Any) -> None:
         played = play(cluster.lab, "health.yml")
         played.must_stop_with("Not well: m3", "unit inactive")
         refused = play(cluster.lab, "rolling_restart.yml", "-e", "all_well_patience_s=2")
-        refused.must_stop_with("m3 has no vote", "nothing more is done")
+        refused.must_stop_with("m3 has no vote", "the play stops")
     finally:
         on("m3").check_output("systemctl start lockd-master")
 
@@ -189,7 +189,7 @@ def test_redis_is_upgraded_one_master_at_a_time_also_when_a_host_dies_in_between
         stopped = play(cluster.lab, "upgrade_redis.yml", as_users_do=True)
         running.join()
     assert stopped.status != 0
-    assert "m2 can't be reached any more, so nothing more is done" in stopped.said
+    assert "m2 can't be reached any more, so the play stops" in stopped.said
     work.must_be_flawless()
     assert has_next_version(on, "m1")
     assert not has_next_version(on, "m3")
@@ -299,13 +299,14 @@ def test_the_max_ttl_is_raised_and_lowered(cluster: Cluster, on: Any, max_ttl_ms
 SHOWN_FILES = {
     "m1": ("/etc/lockd-master/master.conf", "/etc/lockd/guard.conf"),
     "a1": ("/etc/lockd/lockd.yml",),
+    "mon1": ("/etc/prometheus/prometheus.yml",),
 }
-SHOWN_UNITS = {"m1": "lockd-master", "a1": "lockd"}
+SHOWN_UNITS = {"m1": "lockd-master", "a1": "lockd", "mon1": "prometheus"}
 
 
 @pytest.fixture
 def planted(on: Any) -> Iterator[str]:
-    """A secret in each place of m1 and a1 that the bundle shows."""
+    """A secret in each place of m1 and a1 that the bundle shows, and in some of mon1."""
     secret = "pl4nted-somewhere"
     for host, paths in SHOWN_FILES.items():
         for path in paths:
@@ -328,8 +329,12 @@ def test_a_support_bundle_has_every_host_and_no_secret(
     with tarfile.open(tmp_path / "b.tar.gz") as archive:
         files = {Path(member.name).stem: archive.extractfile(member) for member in archive if member.isfile()}
         text = {host: file.read().decode() for host, file in files.items() if file}
-    assert set(text) == {*MASTERS, *APPS}
+    assert set(text) == {*MASTERS, *APPS, "mon1"}
     assert "lockd-guard-watch.service" in text["m1"]
+    assert "prometheus-alertmanager.service" in text["mon1"]
+    assert "receivers:" in text["mon1"]
+    assert text["mon1"].count("password: (not shown)") == 1
+    assert "password=(not shown)" in text["mon1"]
     assert text["m1"].count("password: (not shown)") == len(SHOWN_FILES["m1"])
     assert "password=(not shown)" in text["a1"]
     secrets = [path.read_text().strip() for path in (cluster.lab.folder / "secrets").glob("*.password")]

@@ -64,6 +64,35 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     return printed
 
 
+LOGS_TO_A_FILE = """
+import os, sys, syslog
+sys.modules["systemd"] = None  # Ansible's modules write to the journal if they can, else to syslog
+def write(priority, message=""):
+    with open(os.environ["LOG_OF_MODULES"], "a") as log:
+        log.write(f"{message}\\n")
+syslog.syslog = write
+"""
+
+
+def test_neither_secrets_nor_whole_files_are_in_the_log_of_the_host(
+    printed: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(LOGS_TO_A_FILE)
+    log = tmp_path / "log"
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("LOG_OF_MODULES", str(log))
+    password = {"path": str(tmp_path / "password"), "content": "p4ssw0rd\n", "secret": True, **MINE}
+    settings = {"path": str(tmp_path / "settings"), "content": "a long file\n", **MINE}
+    printed(files=[password, settings])
+    assert (tmp_path / "password").read_text() == "p4ssw0rd\n"
+    assert not log.exists()
+    # And it is where modules log to.
+    ping = [str(ANSIBLE.with_name("ansible")), "localhost", "-i", "localhost,", "-m", "ansible.builtin.ping"]
+    local = ["-e", f"ansible_connection=local ansible_python_interpreter={sys.executable}"]
+    subprocess.run([*ping, *local], capture_output=True, check=True)
+    assert "Invoked with data=pong" in log.read_text()
+
+
 def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 

@@ -25,7 +25,7 @@ KEPT = tuple(name for name in MASTERS if name not in WIPED)
 WIPE = "systemctl stop lockd-master && find /var/lib/lockd-master -mindepth 1 -delete"
 
 ALERTS = "http://127.0.0.1:9090/api/v1/alerts"
-# What runbooks/LockMajorityWiped.md promises of fences: an hour above the masters' clocks, in microseconds.
+# What runbooks/LockdMajorityWiped.md promises of fences: an hour above the masters' clocks, in microseconds.
 AHEAD_US = 3_600_000_000
 
 
@@ -53,13 +53,13 @@ def test_a_wiped_majority_grants_nothing_until_the_play_starts_anew(
         until(lambda: states(on) == wanted, "they are back, blank")
         status, said = doctor(on)
         assert status == 2
-        assert "lockctl cluster recover: too many lost their data to admit them" in said
-        assert "see LockMajorityWiped.md" in said
-        until(lambda: "LockMajorityWiped" in firing(ask), "the alert fires")
+        assert "lockctl cluster recover: too many masters lost their data to admit them" in said
+        assert "see LockdMajorityWiped.md" in said
+        until(lambda: "LockdMajorityWiped" in firing(ask), "the alert fires")
         refused = play(
             cluster.lab, "replace_master.yml", "-e", "replace_master=m1", "-e", "all_well_patience_s=2"
         )
-        refused.must_stop_with("Not all is well, so nothing more is done")
+        refused.must_stop_with("Not all is well, so the play stops")
         refused = play(cluster.lab, "recover_cluster.yml")
         refused.must_stop_with("say -e recover_cluster=lab", "Nothing was changed")
         assert states(on) == wanted
@@ -71,7 +71,7 @@ def test_a_wiped_majority_grants_nothing_until_the_play_starts_anew(
             until(
                 lambda host=host: granted_since(cluster, host, back_ns), f"the app of {host} has locks again"
             )
-        until(lambda: "LockMajorityWiped" not in firing(ask), "the alert is over")
+        until(lambda: "LockdMajorityWiped" not in firing(ask), "the alert is over")
     assert between(work, out_ns, began_ns) == []
     assert {error.split(":")[0] for error in work.errors} <= {"NoQuorum"}
     work.must_exclude()
@@ -138,10 +138,66 @@ def test_an_old_machine_that_comes_back_in_place_of_the_new_one_has_no_vote(
         status, said = doctor(on)
         assert status == 1
         assert f"{GONE} has no vote: replaced" in said
-        assert "an old machine or old data: switch it off, or wipe it and admit it" in said
+        assert "it is an old machine or has old data: switch it off, or wipe it and admit it" in said
         refused = play(lab, "rolling_restart.yml", "-e", "all_well_patience_s=2")
-        refused.must_stop_with(f"{GONE} has no vote (replaced", "nothing more is done")
+        refused.must_stop_with(f"{GONE} has no vote (replaced", "the play stops")
         boot(cluster, lambda: lab.swap_machines(GONE, old_machine))
         until(lambda: votes(on) == dict.fromkeys(MASTERS, 1), "the new one has its vote again")
     work.must_be_flawless()
     assert doctor(on)[0] == 0
+
+
+def test_secrets_that_are_lost_come_back_from_the_hosts_and_another_authority_signs(
+    cluster: Cluster, on: Any
+) -> None:
+    secrets = cluster.lab.folder / "secrets"
+    lost = secrets.rename(secrets.with_name("secrets-lost"))
+    refused = play(cluster.lab, "rolling_restart.yml")
+    refused.must_stop_with("recover_secrets.yml -e recover_secrets=lab", "Nothing was changed")
+    refused = play(cluster.lab, "recover_secrets.yml")
+    refused.must_stop_with("say -e recover_secrets=lab", "Nothing was changed")
+    with at_work(cluster.lab, "secrets lost, recover_secrets.yml") as work:
+        said = play(cluster.lab, "recover_secrets.yml", "-e", "recover_secrets=lab").must_work().said
+    work.must_be_flawless()
+    assert "no certificate can be made yet" in said
+    assert "rotate_ca.yml, which replaces the lost authority" in said
+    for name in (
+        "loader.password",
+        "agents/a1.password",
+        "tls/m1.pem",
+        "tls/m1.key",
+        "tls/a2.pem",
+        "tls/a2.key",
+    ):
+        assert (secrets / name).read_bytes() == (lost / name).read_bytes(), name
+    assert (secrets / "admin.password").read_text() != (lost / "admin.password").read_text()
+    again = play(cluster.lab, "recover_secrets.yml", "-e", "recover_secrets=lab").must_work()
+    assert again.changed_hosts == []
+    with at_work(cluster.lab, "and another authority, rotate_ca.yml") as work:
+        play(cluster.lab, "rotate_ca.yml").must_work()
+    work.must_be_flawless()
+    assert not (secrets / "tls/ca.next.key").exists()
+    assert (secrets / "tls/ca.pem").read_text().count("BEGIN") == 1
+    assert set(votes(on).values()) == {1}
+    shutil.rmtree(lost)
+
+
+def test_a_dead_monitoring_host_stops_no_play_and_another_takes_its_place(
+    cluster: Cluster, ask: Callable[[str], Any]
+) -> None:
+    lab, shelf = cluster.lab, cluster.lab.folder / "mon1-on-the-shelf"
+    host = lab.host("mon1")
+    with at_work(lab, "the monitoring host is dead, another takes its place") as work:
+        host.kill()
+        refused = play(lab, "site.yml")
+        refused.must_stop_with("No answer over ssh from mon1", "-e absent=mon1", "Nothing was changed")
+        assert play(lab, "site.yml", "-e", "absent=mon1").must_work().changed_hosts == []
+        play(lab, "rotate_passwords.yml").must_work()
+        lab.new_machine("mon1", shelf)
+        host.start()
+        host.wait_booted()
+        assert play(lab, "site.yml").must_work().changed_hosts == ["mon1"]
+        until(lambda: firing(ask) == {"LockdWatchdog"}, "it watches, and finds that all is well")
+    work.must_be_flawless()
+    assert play(lab, "health.yml").status == 0
+    shutil.rmtree(shelf)

@@ -28,13 +28,14 @@ def test_every_target_is_up(ask: Callable[[str], Any]) -> None:
     until(lambda: targets() and not not_up(), "all are up")
     names = [target["labels"]["job"] for target in targets()]
     assert {job: names.count(job) for job in set(names)} == {
-        "prometheus": 1, "alertmanager": 1, "lockd": len(APPS), "lockd-masters": len(MASTERS),
+        "prometheus": 1, "alertmanager": 1, "lockd-monitoring": 1,
+        "lockd": len(APPS), "lockd-masters": len(MASTERS),
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "metric",
-    ["redis_lock_guard_quarantined", "redis_lock_guard_delay_seconds", "lockd_master_memory_max_bytes"],
+    ["lockd_guard_quarantined", "lockd_guard_delay_seconds", "lockd_master_memory_max_bytes"],
 )
 def test_each_master_tells_of_itself_and_of_its_guard(ask: Callable[[str], Any], metric: str) -> None:
     def masters() -> set[str]:
@@ -52,13 +53,62 @@ def test_the_rules_of_the_repository_are_loaded(cluster: Cluster, ask: Callable[
     assert ill == []
 
 
+def page(on: Any, url: str) -> str:
+    """What a browser gets that was let through to the monitoring host by ssh."""
+    asks = f"import urllib.request; print(urllib.request.urlopen('{url}', timeout=10).read().decode())"
+    return str(on("mon1").check_output(f'python3 -c "{asks}"'))
+
+
 def test_alerts_link_to_what_is_there(cluster: Cluster, ask: Callable[[str], Any], on: Any) -> None:
     groups = ask(f"{PROMETHEUS}/api/v1/rules?type=alert")["data"]["groups"]
     notes = [rule["annotations"] for group in groups for rule in group["rules"]]
     assert notes
     for note in notes:
         assert note["dashboard_url"].startswith("http://localhost:3000/d/lockd-")
-        assert on("mon1").file(note["runbook_url"].removeprefix("file://")).exists
+    runbooks = {note["runbook_url"] for note in notes}
+    assert len(runbooks) > 50
+    for url in runbooks:
+        name = url.removeprefix("http://localhost:9098/").removesuffix(".md")
+        assert f"{name}</h1>" in page(on, url)
+
+
+def test_runbooks_are_served_by_who_may_do_nothing_else(cluster: Cluster, on: Any) -> None:
+    [user] = set(
+        on("mon1").check_output("ps -o user= -p $(systemctl show -P MainPID lockd-runbooks)").split()
+    )
+    assert user != "root"
+    shown = on("mon1").check_output(
+        "systemctl show lockd-runbooks -p DynamicUser -p NoNewPrivileges -p ProtectSystem"
+    )
+    assert set(shown.split()) == {"DynamicUser=yes", "NoNewPrivileges=yes", "ProtectSystem=strict"}
+    listening = on("mon1").check_output("ss --no-header -tln 'sport = :9098'").splitlines()
+    assert [line.split()[3] for line in listening] == ["127.0.0.1:9098"]
+
+
+@pytest.mark.thorough
+def test_whom_to_call_at_this_site_is_on_the_first_page_and_nothing_is_restarted_for_it(
+    cluster: Cluster, on: Any
+) -> None:
+    started = on("mon1").check_output("systemctl show -P InvocationID lockd-runbooks")
+    inventory.write(cluster.lab, {"lockd_runbooks_contacts": "The lock team: 555-0123"}, "contacts")
+    play(cluster.lab, "site.yml", "--tags", "runbooks", inventory_name="contacts").must_work()
+    assert "555-0123" in page(on, "http://localhost:9098/")
+    assert on("mon1").check_output("systemctl show -P InvocationID lockd-runbooks") == started
+    play(cluster.lab, "site.yml", "--tags", "runbooks").must_work()
+    assert "555-0123" not in page(on, "http://localhost:9098/")
+
+
+@pytest.mark.thorough
+def test_without_the_pages_alerts_link_to_files(cluster: Cluster, ask: Callable[[str], Any], on: Any) -> None:
+    inventory.write(cluster.lab, {"lockd_runbooks_enabled": False}, "files")
+    play(cluster.lab, "site.yml", "--tags", "monitoring", inventory_name="files").must_work()
+    assert not on("mon1").service("lockd-runbooks").is_running
+    groups = ask(f"{PROMETHEUS}/api/v1/rules?type=alert")["data"]["groups"]
+    urls = {rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"]}
+    assert urls
+    assert [url for url in urls if not on("mon1").file(url.removeprefix("file://")).exists] == []
+    play(cluster.lab, "site.yml", "--tags", "monitoring").must_work()
+    assert on("mon1").service("lockd-runbooks").is_running
 
 
 def test_exemplars_are_kept(on: Any) -> None:
@@ -71,7 +121,7 @@ def test_prometheus_reaches_alertmanager(ask: Callable[[str], Any]) -> None:
         "Prometheus has found Alertmanager",
     )
     config = ask(f"{ALERTMANAGER}/api/v2/status")["config"]["original"]
-    assert "LockQuorumLost" in config
+    assert "LockdQuorumLost" in config
     assert "webhook" not in config, "nobody has been named yet whom it could tell"
 
 

@@ -59,7 +59,7 @@ def test_a_program_that_was_there_before_is_not_configured_anew(cluster: Cluster
     try:
         refused = play(cluster.lab, "site.yml")
         refused.must_stop_with(
-            "prometheus.service is here, and not from lockd",
+            "prometheus.service was not installed by lockd",
             "lockd_prometheus_enabled: false",
             "nothing was changed",
         )

@@ -95,7 +95,7 @@ def test_another_class_is_reloaded_and_no_holder_notices(
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ("s/^log_level: .*/log_level: loud/", "the file has mistakes"),
+        ("s/^log_level: .*/log_level: loud/", "the file has errors"),
         ("s/^cluster: .*/cluster: another/", "a restart is needed for cluster"),
     ],
 )

@@ -60,10 +60,12 @@ def test_what_was_there_before_is_as_it_was_before(removed: Cluster, on: Any) ->
 
 @pytest.mark.thorough
 def test_nobody_is_called_for_a_cluster_that_is_no_more(removed: Cluster, on: Any) -> None:
-    for service in ("prometheus", "prometheus-alertmanager"):
+    for service in ("prometheus", "prometheus-alertmanager", "prometheus-node-exporter"):
         assert not on("mon1").service(service).is_running
         assert not on("mon1").service(service).is_enabled
     assert on("mon1").run("grep -rl lockd /etc/prometheus /etc/default").stdout == ""
+    assert not on("mon1").file("/etc/systemd/system/lockd-runbooks.service").exists
+    assert on("mon1").run("ss --no-header -tln | grep -E ':(9090|9093|9098|9100) '").stdout == ""
 
 
 FEWER = {"lock_masters": ["m1", "m2", "m3"], "lock_apps": ["a1"], "lock_monitoring": []}

@@ -394,7 +394,7 @@ def test_metrics_of_the_guard_are_there_for_the_exporter(cluster: Cluster, maste
         text = master.run(f"python3 -c '{READ}' http://{ADDRESSES[master.name]}:9100/metrics")
     finally:
         master.run(f"rm {others}")
-    assert f"redis_lock_guard_delay_seconds {DELAY_S:g}" in text
+    assert f"lockd_guard_delay_seconds {DELAY_S:g}" in text
     assert "others_metric 1" in text
 
 

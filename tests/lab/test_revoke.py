@@ -44,7 +44,7 @@ def key_of_a2(cluster: Cluster) -> Any:
 
 def test_a_host_that_no_master_knows_is_not_shut_out(cluster: Cluster) -> None:
     refused = play(cluster.lab, "revoke_agent.yml", "-e", "revoke_agent=a9")
-    refused.must_stop_with("No master knows agent-a9", "the app hosts are a1, a2", "Nothing was changed")
+    refused.must_stop_with("No master knows agent-a9", "which has 2 hosts (a1, a2)", "Nothing was changed")
 
 
 def test_an_app_host_is_shut_out_though_it_is_away(cluster: Cluster, on: Any, shut_out: Before) -> None:

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from tests.lab.lab import REPOSITORY
+from tests.lab.tasks import read, tasks_of
 
 NOTED = r"template_vars=\{'note': '([a-z-]+)'|lockd_started_with_note: ([a-z-]+)"
 ROLES = sorted(path for path in (REPOSITORY / "ansible/roles").iterdir() if path.is_dir())
-
-
-def read(path: Path) -> Any:
-    return (yaml.safe_load(path.read_text()) or {}) if path.exists() else {}
 
 
 @pytest.fixture(params=ROLES, ids=lambda path: path.name)
@@ -70,7 +64,7 @@ def test_what_units_note_is_what_plays_compare_and_what_is_removed_at_the_end() 
         for path in (*ansible.glob("roles/*/templates/*.j2"), *ansible.glob("roles/*/tasks/configure.yml"))
         for note in map("".join, re.findall(NOTED, path.read_text()))
     ]
-    assert len(noted) == 7
+    assert len(noted) == 8
     removing = (ansible / "remove_cluster.yml", *ansible.glob("tasks/remove_*.yml"))
     removed = "".join(path.read_text() for path in removing)
     for role, note in noted:
@@ -78,13 +72,6 @@ def test_what_units_note_is_what_plays_compare_and_what_is_removed_at_the_end() 
         tasks = "".join(path.read_text() for path in compared)
         assert f"lockd_started_with_note: {note}\n" in tasks
         assert f"- /run/{note}.started-with\n" in removed
-
-
-def tasks_of(document: Any) -> Iterator[dict[str, Any]]:
-    for item in document if isinstance(document, list) else []:
-        yield item
-        for part in ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks", "handlers"):
-            yield from tasks_of(item.get(part))
 
 
 def test_no_play_reads_to_the_end_what_a_master_or_an_agent_may_have_planted() -> None:
@@ -115,3 +102,14 @@ def test_nothing_is_done_as_root_on_the_controller() -> None:
     ]
     assert len(there) > 10
     assert [task for task in there if task.get("become") is not False] == []
+
+
+@pytest.mark.parametrize(
+    ("role", "file"), [("prometheus", "prometheus.yml"), ("alertmanager", "alertmanager.yml")]
+)
+def test_a_configuration_that_may_have_passwords_is_shown_to_nobody_else(role: str, file: str) -> None:
+    tasks = read(REPOSITORY / f"ansible/roles/{role}/tasks/configure.yml")
+    written = [one for task in tasks for one in task.get("lockd_files", {}).get("files", [])]
+    (it,) = (one for one in written if one["path"] == f"/etc/prometheus/{file}")
+    assert (it["group"], it["mode"]) == ("prometheus", "0640")
+    assert it["secret"] == "{{ not lockd_show_secrets | default(false) | bool }}"

@@ -3,14 +3,13 @@ from the other masters."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.lab import local_ansible
 from tests.lab.inventory import ANSIBLE
 
 MASTERS = ("m1", "m2", "m3", "m4", "m5")
@@ -46,12 +45,9 @@ def take_over(folder: Path) -> None:
     (folder / "more.yml").write_text(
         yaml.safe_dump({"lockd_redis_master_scripts_dir": f"{folder}/{{{{ inventory_hostname }}}}"})
     )
-    done = subprocess.run(
-        [Path(sys.executable).with_name("ansible-playbook"), "-i", folder / "hosts.yml",
-         "-e", f"@{folder}/more.yml", folder / "plays.yml"],
-        cwd=ANSIBLE, env={**os.environ, "ANSIBLE_CONFIG": f"{ANSIBLE}/ansible.cfg"},
-        capture_output=True, text=True, check=False, timeout=170,
-    )  # fmt: skip
+    done = local_ansible.run(
+        "ansible-playbook", "-i", folder / "hosts.yml", "-e", f"@{folder}/more.yml", folder / "plays.yml"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -79,4 +75,4 @@ def test_replace_master_reads_them_first_and_loads_them_last() -> None:
         for name, play in plays.items()
     }
     assert "read_scripts" in steps["Look before anything is changed"]
-    assert steps["Install the new ones"] == ["take_scripts", "load_scripts"]
+    assert steps["Install the new masters"] == ["take_scripts", "load_scripts"]

@@ -3,19 +3,16 @@ with the same vault id."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.lab.inventory import ANSIBLE
+from tests.lab import local_ansible
 
 MARK = "$ANSIBLE_VAULT;"
 STEPS = {"make": ["main"], "rotate": ["next", "keep_next"], "interrupted": ["next"]}
-BIN = Path(sys.executable).parent
 
 
 @pytest.fixture
@@ -51,16 +48,16 @@ class Controller:
         }
         self._write("hosts.yml", {"all": {"vars": variables, "children": groups}})
         vault_id = ["--vault-id", f"{vault}@{self._folder / vault}"] if vault else []
-        program = [BIN / "ansible-playbook", "-i", self._folder / "hosts.yml", self._folder / "play.yml"]
+        program = ["ansible-playbook", "-i", self._folder / "hosts.yml", self._folder / "play.yml"]
         return self._run([*program, *vault_id, *words], status)
 
     def encrypts(self, *names: str, vault: str = "ops") -> None:
         vault_id = ["--encrypt-vault-id", vault, "--vault-id", f"{vault}@{self._folder / vault}"]
-        self._run([BIN / "ansible-vault", "encrypt", *vault_id, *(self.secrets / name for name in names)], 0)
+        self._run(["ansible-vault", "encrypt", *vault_id, *(self.secrets / name for name in names)], 0)
 
     def opened(self, name: str, vault: str = "ops") -> str:
         vault_id = ["--vault-id", f"{vault}@{self._folder / vault}"]
-        return self._run([BIN / "ansible-vault", "view", *vault_id, self.secrets / name], 0)
+        return self._run(["ansible-vault", "view", *vault_id, self.secrets / name], 0)
 
     def label(self, name: str) -> str:
         """Of the vault that it is encrypted with; empty: it is not encrypted."""
@@ -74,14 +71,10 @@ class Controller:
     def _write(self, name: str, content: object) -> None:
         (self._folder / name).write_text(yaml.safe_dump(content))
 
-    def _run(self, command: list[object], status: int) -> str:
-        environment = {**os.environ, "ANSIBLE_CONFIG": f"{ANSIBLE}/ansible.cfg", "ANSIBLE_NOCOLOR": "1"}
-        done = subprocess.run(
-            [str(word) for word in command],
-            cwd=ANSIBLE, env=environment, capture_output=True, text=True, check=False, timeout=600,
-        )  # fmt: skip
+    def _run(self, command: list[str | Path], status: int) -> str:
+        done = local_ansible.run(*command)
         assert (done.returncode != 0) == bool(status), done.stdout + done.stderr
-        return " ".join((done.stdout + done.stderr).split())
+        return local_ansible.said_by(done)
 
 
 def test_secrets_that_are_not_encrypted_are_written_as_they_are(controller: Controller) -> None:
@@ -138,7 +131,7 @@ def test_without_the_vault_password_nothing_is_written_and_it_says_so(controller
     for what in ("make", "rotate"):
         for vault in ("", "other"):
             said = controller.runs(what, vault=vault, status=1)
-            assert "admin.password is encrypted, and no vault password of this run opens it" in said
+            assert "admin.password is encrypted, and no vault password of this run decrypts it" in said
     assert controller.files() == before
 
 

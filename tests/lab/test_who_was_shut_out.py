@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.lab import local_ansible
 from tests.lab.inventory import ANSIBLE
 
 LOOK = [
@@ -33,13 +32,8 @@ def look(tmp_path: Path) -> Callable[[], tuple[bool, str]]:
     (tmp_path / "look.yml").write_text(yaml.safe_dump(LOOK))
 
     def run() -> tuple[bool, str]:
-        program = Path(sys.executable).with_name("ansible-playbook")
-        done = subprocess.run(
-            [program, "-i", tmp_path / "hosts.yml", tmp_path / "look.yml"],
-            cwd=ANSIBLE, env={**os.environ, "ANSIBLE_CONFIG": f"{ANSIBLE}/ansible.cfg"},
-            capture_output=True, text=True, check=False, timeout=170,
-        )  # fmt: skip
-        return done.returncode == 0, " ".join((done.stdout + done.stderr).split())
+        done = local_ansible.run("ansible-playbook", "-i", tmp_path / "hosts.yml", tmp_path / "look.yml")
+        return done.returncode == 0, local_ansible.said_by(done)
 
     return run
 

@@ -2,7 +2,9 @@
 
     make preview                         all states; pictures into .preview/
     make preview ARGS='--state well'     one of them
-    make preview ARGS=--keep             those that documentation shows, into dashboards/pictures/
+    make preview ARGS='--hosts 500'      a fleet of so many hosts, of series that a program made (fleet.py)
+    make preview ARGS=--keep             those that documentation shows, of such fleets, into
+                                         dashboards/pictures/
 
 A cluster with guards, exporters and agents runs under some load (tests/harness/observatory.py); for each
 state faults are made, and when the alerts have had their time, headless Chromium takes the pictures. Needs
@@ -21,13 +23,18 @@ import sys
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import redis
 
+from dashboards.panels import CALM
+from tests.harness import fleet
 from tests.harness.cluster import Cluster
+from tests.harness.made_up import prometheus_of
+from tests.harness.masters import short_folder
 from tests.harness.observatory import Observatory, running_observatory
 from tests.harness.prometheus import CHAIN, ROOT, find
 from tests.harness.waiting import eventually
@@ -37,14 +44,10 @@ HERE = Path(__file__).parent
 MODULES = HERE / "node"
 KEPT = ROOT / "dashboards" / "pictures"
 BOARDS = ("lockd-overview", "lockd-classes", "lockd-masters", "lockd-agents")
-KEEP = {
-    "well": ("lockd-overview",),
-    "quarantined": ("lockd-overview", "lockd-masters"),
-    "no-quorum": ("lockd-overview", "lockd-agents"),
-    "hot-class": ("lockd-overview", "lockd-classes"),
-}
-"""What documentation shows of each state."""
+KEEP = {5: ("lockd-overview",), 500: BOARDS}
+"""What documentation shows, by how many hosts there are."""
 
+LINE_COLORS = (*CALM, "#FF9830", "#F2495C", "#C4162A", "#FFA6B0")
 WIDTH = 1500
 SCRAPE_S = 2
 MAX_TTL_MS = 40_000
@@ -97,7 +100,7 @@ def well(own: Observatory, load: Load) -> None:
 def quarantined(own: Observatory, load: Load) -> None:
     """m2 crashes. Its guard keeps it out for most of a minute; the picture is taken in the midst."""
     own.units[1].crashes()
-    eventually(lambda: own.value('max(redis_lock_guard_quarantined{master="m2"})') == 1, 30, "the quarantine")
+    eventually(lambda: own.value('max(lockd_guard_quarantined{master="m2"})') == 1, 30, "the quarantine")
     own_time(25)
 
 
@@ -137,19 +140,25 @@ def main() -> int:
     options = _options()
     _need_programs()
     modules = _install()
-    output = KEPT if options.keep else ROOT / ".preview"
+    output = ROOT / ".preview"
     output.mkdir(exist_ok=True)
-    site = ROOT / ".preview" / "site"
+    site = output / "site"
     subprocess.run(["node", HERE / "build.mjs", modules, site], check=True)
     for path in (ROOT / "dashboards").glob("*.json"):
         shutil.copy(path, site)
     with _served(site) as base:
-        for state in [options.state] if options.state else STATES:
-            _picture_state(state, base, output, modules, options.keep)
+        if options.keep:
+            for hosts, boards in KEEP.items():
+                _picture_fleet(hosts, boards, base, KEPT, modules)
+        elif options.hosts:
+            _picture_fleet(options.hosts, BOARDS, base, output, modules)
+        else:
+            for state in [options.state] if options.state else STATES:
+                _picture_state(state, base, output, modules)
     return 0
 
 
-def _picture_state(state: str, base: str, output: Path, modules: Path, keep: bool) -> None:
+def _picture_state(state: str, base: str, output: Path, modules: Path) -> None:
     print(f"{state}: starting", flush=True)
     with running_observatory(
         agents=3, max_ttl_ms=MAX_TTL_MS, scrape_s=SCRAPE_S, classes=CLASSES, canary_ms=2_000
@@ -167,19 +176,22 @@ def _picture_state(state: str, base: str, output: Path, modules: Path, keep: boo
         finally:
             load.stop()
         # All queries are asked about that instant: drawing may take its time.
-        pictures = {board: output / f"{state}-{board}.png" for board in (KEEP[state] if keep else BOARDS)}
-        _shoot(own, now_s, base, pictures, modules)
+        pictures = {board: output / f"{state}-{board}.png" for board in BOARDS}
+        # What was before the first scrape is no part of them.
+        span = {"from": int(own.began_s) + 15, "to": now_s, "scrape": SCRAPE_S}
+        _shoot({"prometheus": own.url, **span}, base, pictures, modules)
 
 
-def _shoot(own: Observatory, now_s: int, base: str, pictures: dict[str, Path], modules: Path) -> None:
-    # What was before the first scrape is no part of the picture.
-    asked = {
-        "prometheus": own.url,
-        "from": int(own.began_s) + 15,
-        "to": now_s,
-        "scrape": SCRAPE_S,
-        "width": WIDTH,
-    }
+def _picture_fleet(hosts: int, boards: Sequence[str], base: str, output: Path, modules: Path) -> None:
+    now_s = int(time.time()) // fleet.SCRAPE_S * fleet.SCRAPE_S
+    with short_folder() as folder, prometheus_of(folder, fleet.Fleet(hosts, now_s)) as url:
+        pictures = {board: output / f"{hosts}-hosts-{board}.png" for board in boards}
+        span = {"from": now_s - 60 * (fleet.MINUTES - 5), "to": now_s, "scrape": fleet.SCRAPE_S}
+        _shoot({"prometheus": url, **span}, base, pictures, modules)
+
+
+def _shoot(asked: dict[str, Any], base: str, pictures: dict[str, Path], modules: Path) -> None:
+    asked = {"width": WIDTH, **asked}
     lines = [
         f"{base}/page.html?{urllib.parse.urlencode({'board': f'{board}.json', **asked})}\t{path}"
         for board, path in pictures.items()
@@ -192,12 +204,16 @@ def _shoot(own: Observatory, now_s: int, base: str, pictures: dict[str, Path], m
 
 
 def _shrink(path: Path) -> None:
-    """A palette of 128 colours is enough for a dashboard."""
-    from PIL import Image
+    """A palette of 256 colours is enough for a dashboard, if those of thin lines are in it: else the most
+    frequent ones take their place, and yellow becomes orange."""
+    from PIL import Image, ImageColor
 
-    with Image.open(path) as picture:
-        small = picture.convert("RGB").quantize(128, dither=Image.Dither.NONE)
-    small.save(path, optimize=True)
+    with Image.open(path) as opened:
+        picture = opened.convert("RGB")
+    frequent = picture.quantize(256 - len(LINE_COLORS), dither=Image.Dither.NONE).getpalette() or []
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([*frequent, *(part for name in LINE_COLORS for part in ImageColor.getrgb(name))])
+    picture.quantize(palette=palette, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 @contextmanager
@@ -236,6 +252,7 @@ def _need_programs() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.preview", description=__doc__.partition("\n")[0])
     parser.add_argument("--state", choices=STATES, help="one of them only")
+    parser.add_argument("--hosts", type=int, help="a made-up fleet of so many, instead of a real cluster")
     parser.add_argument(
         "--keep", action="store_true", help="what documentation shows, into dashboards/pictures/"
     )

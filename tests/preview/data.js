@@ -7,12 +7,23 @@ const RANGE_POINTS = 300;
 export class Source {
   constructor({ prometheus, from, to, scrape, variables }) {
     Object.assign(this, { prometheus, from, to, scrape, variables });
-    this.step = Math.max(1, Math.ceil((to - from) / RANGE_POINTS));
+    this.step = this.stepOf({});
   }
 
-  interpolate(text) {
-    const interval = Math.max(this.step + this.scrape, 4 * this.scrape);
-    const known = { ...this.variables, __rate_interval: `${interval}s`, __range: `${this.to - this.from}s` };
+  /** As a panel's options say: no more points than those, and no shorter than that from one to the next. */
+  stepOf({ maxDataPoints, interval }) {
+    const least = interval === "1m" ? 60 : 1;
+    return Math.max(least, Math.ceil((this.to - this.from) / (maxDataPoints ?? RANGE_POINTS)));
+  }
+
+  interpolate(text, step = this.step) {
+    const known = {
+      ...this.variables,
+      __rate_interval: `${Math.max(step + this.scrape, 4 * this.scrape)}s`,
+      __interval: `${step}s`,
+      __interval_ms: step * 1000,
+      __range: `${this.to - this.from}s`,
+    };
     return text.replace(/\$\{?(\w+)\}?/g, (whole, name) => known[name] ?? whole);
   }
 
@@ -23,11 +34,13 @@ export class Source {
     return body.data.result;
   }
 
-  async frames(target) {
-    const query = this.interpolate(target.expr);
+  async frames(target, panel) {
+    const step = this.stepOf(panel);
+    const query = this.interpolate(target.expr, step);
     if (target.range) {
-      const found = await this.ask("query_range", { query, start: this.from, end: this.to, step: this.step });
-      return found.map((series) => this.#overTime(target, series));
+      const start = Math.ceil(this.from / step) * step;
+      const found = await this.ask("query_range", { query, start, end: this.to, step });
+      return found.map((series) => this.#overTime(target, series, start, step));
     }
     const found = await this.ask("query", { query, time: this.to });
     return target.format === "table" ? [this.#asTable(target, found)] : found.map((one) => this.#atOnce(target, one));
@@ -39,11 +52,11 @@ export class Source {
     return found.flatMap(({ values }) => runs(values, this.step)).map((run) => ({ ...run, color: annotation.iconColor }));
   }
 
-  #overTime(target, { metric, values }) {
+  #overTime(target, { metric, values }, start, step) {
     // A step without a sample is a gap, not a line from one sample to the next.
     const seen = new Map(values.map(([time, value]) => [time, value]));
     const times = [];
-    for (let time = this.from; time <= this.to; time += this.step) times.push(time);
+    for (let time = start; time <= this.to; time += step) times.push(time);
     const numbers = times.map((time) => (seen.has(time) ? toNumber(seen.get(time)) : null));
     return createDataFrame({
       refId: target.refId,

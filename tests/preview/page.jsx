@@ -34,7 +34,7 @@ standardFieldConfigEditorRegistry.setInit(() =>
   })),
 );
 standardTransformersRegistry.setInit(() =>
-  ["mergeTransformer", "organizeFieldsTransformer", "filterFieldsByNameTransformer"]
+  ["mergeTransformer", "organizeFieldsTransformer", "filterFieldsByNameTransformer", "groupingToMatrixTransformer"]
     .map((name) => standardTransformers[name])
     .map((transformation) => ({ id: transformation.id, name: transformation.name, transformation, editor: () => null })),
 );
@@ -56,7 +56,7 @@ const plugin = new PanelPlugin(() => null).useFieldConfig({
 
 async function dataOf(panel, source) {
   const targets = panel.targets.map((target) => ({ ...target, only: panel.targets.length === 1 }));
-  const asked = (await Promise.all(targets.map((target) => source.frames(target)))).flat();
+  const asked = (await Promise.all(targets.map((target) => source.frames(target, panel)))).flat();
   const data = panel.transformations ? await firstValueFrom(transformDataFrame(panel.transformations, asked)) : asked;
   const frames = applyFieldOverrides({
     data, fieldConfig: panel.fieldConfig, replaceVariables: (text) => source.interpolate(text), theme, timeZone: TIME_ZONE,
@@ -66,7 +66,7 @@ async function dataOf(panel, source) {
   return frames;
 }
 
-const KINDS = { stat: Stat, timeseries: Graph, "state-timeline": Timeline, table: DataTable };
+const KINDS = { stat: Stat, timeseries: Graph, "state-timeline": Timeline, heatmap: Heatmap, table: DataTable };
 
 function Panel({ panel, source, marks, done }) {
   const [frames, setFrames] = useState(null);
@@ -145,7 +145,42 @@ function drawMarks(plot, marks) {
   ctx.restore();
 }
 
-function Timeline({ frames, width, height, source }) {
+// Grafana's own is a part of its app, as the state timeline is.
+function Heatmap({ panel, frames, width, height, source }) {
+  if (!frames.length) return <Nothing panel={panel} />;
+  const names = 60, axis = 18, step = source.stepOf(panel), last = Math.max(1, frames.length - 1);
+  const bound = (frame) => Number((frame.fields[1].labels.le ?? "").replace("+Inf", "Infinity"));
+  const rows = [...frames].sort((one, other) => bound(one) - bound(other));
+  const cells = rows.map((frame, row) => frame.fields[1].values.map((value, i) => (value ?? 0) - (row ? rows[row - 1].fields[1].values[i] ?? 0 : 0)));
+  const most = Math.max(...cells.flat());
+  const rowHeight = (height - axis) / rows.length;
+  const at = (ms) => names + ((ms / 1000 - source.from) / (source.to - source.from)) * (width - names);
+  return (
+    <svg width={width} height={height} style={{ display: "block", fontSize: 11 }}>
+      {rows.map((frame, row) => {
+        const top = (last - row) * rowHeight;
+        return (
+          <g key={row}>
+            {row < last && row % 2 === 0 && (
+              <text x={names - 6} y={top + 4} textAnchor="end" fill={theme.colors.text.secondary}>{seconds(bound(frame))}</text>
+            )}
+            {cells[row].map((many, i) => many > 1e-9 && (
+              <rect key={i} x={at(frame.fields[0].values[i] - step * 1000)} width={Math.max(1, at(step * 1000) - at(0) - 1)} y={top}
+                height={Math.max(1, rowHeight - 1)} fill="#5794F2" fillOpacity={0.08 + 0.92 * (many / most) ** 0.4} />
+            ))}
+          </g>
+        );
+      })}
+    </svg>
+  );
+}
+
+function seconds(bound) {
+  return bound < 1 ? `${+(bound * 1000).toPrecision(3)} ms` : `${bound} s`;
+}
+
+function Timeline({ panel, frames, width, height, source }) {
+  const step = source.stepOf(panel);
   const names = 90, axis = 18;
   const rows = frames
     .map((frame) => ({ frame, field: frame.fields.find((field) => field.type === FieldType.number) }))
@@ -162,7 +197,7 @@ function Timeline({ frames, width, height, source }) {
           {states(field.values).map(({ first, last, value }) => {
             const display = field.display(value);
             if (value === null && display.text === "") return null;
-            const left = at(times[first]), right = Math.min(width, at(times[last]) + (span * source.step) / (source.to - source.from));
+            const left = at(times[first]), right = Math.min(width, at(times[last]) + (span * step) / (source.to - source.from));
             const color = value === null ? theme.colors.background.secondary : display.color;
             return (
               <g key={first}>
@@ -230,7 +265,7 @@ function Dashboard({ board, source, marks }) {
 async function main() {
   const asked = Object.fromEntries(new URLSearchParams(location.search));
   const board = await (await fetch(asked.board)).json();
-  const variables = { job: ".+", instance: ".+", cluster: ".*", master: ".+", class: ".+", datasource: "prometheus" };
+  const variables = { job: ".+", instance: ".+", cluster: ".*", site: ".*", master: ".+", class: ".+", datasource: "prometheus" };
   const source = new Source({ prometheus: asked.prometheus, from: +asked.from, to: +asked.to, scrape: +asked.scrape, variables });
   source.width = +asked.width;
   const marks = (await Promise.all(board.annotations.list.map((one) => source.regions(one)))).flat();

@@ -190,7 +190,7 @@ def test_a_folder_of_somebody_else_is_refused_and_left_as_it_is(home: Path) -> N
     (home / "thesis.txt").write_text("years of work")
     refused = run_dev("--dir", home)
     assert refused.returncode == 1
-    assert "isn't a folder of `lockd dev`" in refused.stderr
+    assert "is neither empty nor a folder of `lockd dev`" in refused.stderr
     assert [path.name for path in home.iterdir()] == ["thesis.txt"]
 
 
@@ -328,7 +328,7 @@ def test_a_master_that_dies_is_reported_and_comes_back_as_the_report_says(
     assert "SIGKILL" in dev.wait_printed("m2: was ended")
     assert "m2: " in dev.wait_printed("4 of 5 masters vote")
     dev.lock()
-    command = dev.wait_printed("To have it back: ").partition("To have it back: ")[2]
+    command = dev.wait_printed("To start it again: ").partition("To start it again: ")[2]
     again = Child("again", command.split(), home / "log" / "again.log")
     again.start()
     try:
@@ -354,7 +354,7 @@ def test_wiped_masters_are_not_taken_for_unused_ones(start_dev: Callable[..., De
     for number in range(1, 6):
         shutil.rmtree(home / f"m{number}")
     dev = start_dev(ready=False)
-    dev.wait_printed("has to run out first")
+    dev.wait_printed("must end first")
     assert not any(line.startswith("ready") for line in dev.printed())
     assert dev.stop(within_s=15) == 0
 

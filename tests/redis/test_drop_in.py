@@ -390,7 +390,7 @@ def test_without_a_ttl_another_host_that_extends_it_is_told_who_does(
         ("EVAL", ACQUIRE_OR_EXTEND, 1, key, "v", 5_000),
     ):
         told = fails(lambda words=words: there.execute_command(*words))
-        assert told.startswith("it is held with this value, and needs no extension")
+        assert told.startswith("it is held with this value and needs no extension")
     assert "TAKEN" in fails(lambda: there.set(key, "w", xx=True, px=5_000))
     assert there.execute_command("CAS", key, "w", "w", "PX", 5_000) == 0
     assert there.eval(RELEASE, 1, key, "v") == 1
@@ -451,7 +451,7 @@ def test_a_script_that_extends_by_0_or_less_answers_as_redis_where_it_changes_no
     assert here.eval(EXTEND, 1, key, "w", ttl) == 0
     for client in (here, there):
         told = fails(lambda client=client: client.eval(EXTEND, 1, key, "v", ttl))
-        assert "0 or less releases nothing here: release with DELEX" in told
+        assert "can't release a lock with a TTL of 0 or less: release with DELEX" in told
     assert here.get(key) == "v"
 
 
@@ -481,7 +481,7 @@ def test_persist_takes_back_the_ttl_that_expire_gave(here: redis.Redis, key: str
 
 def test_a_lock_with_a_ttl_keeps_one(here: redis.Redis, key: str) -> None:
     assert here.set(key, "v", nx=True, px=LONG_MS)
-    assert "without one from the start" in fails(lambda: here.persist(key))
+    assert "the TTL of a lock can't be removed" in fails(lambda: here.persist(key))
 
 
 def test_a_kept_tenure_is_not_handed_to_a_value(make_cluster: Callable[..., Cluster]) -> None:

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,7 +190,7 @@ def test_two_entries_that_lead_to_one_redis_have_one_vote(make_cluster: MakeClus
     cluster.write_config(masters=wrong)
     cluster.agent.start()
     eventually(lambda: "duplicate" in states(cluster).values(), what="it is noticed")
-    assert "nothing was changed" in App(cluster).refused("FORM", "UNUSED")
+    assert "Nothing was changed" in App(cluster).refused("FORM", "UNUSED")
     assert [on(master, "DBSIZE") for master in cluster.masters] == [0, 0, 0]
     cluster.write_config(masters=right)
     cluster.agent.restart()
@@ -469,6 +470,10 @@ def test_masters_with_tls_serve_who_shows_and_expects_the_right_certificate_and_
     app = App(cluster)
     lease = app.lock("a", 5_000)
     assert app.ask("UNLOCK", "a", lease["token"]) == 1
+    for master in ("m1", "m2", "m3"):
+        end_s = cluster.metric("lockd_master_certificate_expiry_timestamp_seconds", master=master)
+        assert end_s == pytest.approx(time.time() + 2 * 86_400, abs=600), "as certificates are made here"
+        assert cluster.metric("lockd_master_aof_rewrite_ok", master=master) == 1
 
     named = cluster.add_agent(tls=good | {"server_name": "masters.test"})
     named.wait_voting(3)

@@ -48,10 +48,8 @@ def test_a_cluster_is_formed_of_masters_that_are_all_there_and_blank(unformed: C
     on(m1, "SET", "shop:cart", "7")
     m2.kill()
     refusal = App(unformed).refused("FORM", "UNUSED")
-    assert refusal.startswith(
-        "ERR a cluster is formed of blank masters that are all there, nothing was changed"
-    )
-    assert "m1: it holds 1 keys but no identity" in refusal
+    assert refusal.startswith("ERR to form a cluster, all masters must be up and blank. Nothing was changed")
+    assert "m1: it holds 1 keys but no valid identity" in refusal
     assert "m2:" in refusal
     assert "m3:" not in refusal
     assert (on(m1, "KEYS", "*"), on(m3, "DBSIZE")) == (["shop:cart"], 0)
@@ -94,7 +92,7 @@ def test_an_agent_with_another_list_of_masters_finds_no_quorum(formed: Cluster) 
         assert app.refused("LOCK", "a", 500).startswith("NOQUORUM m")
         reason = other.master_states()[0]["reason"]
         assert "its cluster has the masters m1, m2, m3, m4, m5; this agent's configuration has m" in reason
-        assert "nothing was changed" in app.refused("FORM", "UNUSED")
+        assert "Nothing was changed" in app.refused("FORM", "UNUSED")
         assert "only a blank master can be admitted" in app.refused("ADMIT", some[0]["name"])
     App(formed).lock("a", 500)
 
@@ -152,7 +150,7 @@ def test_a_cluster_that_was_wiped_grants_nothing_until_its_old_leases_are_over_n
     assert app.lock("a", MAX_TTL_MS)["fence"] > held["fence"]
     on(formed.masters[2], "FLUSHALL")
     eventually(lambda: state_of(formed, "m3") == "blank", what="one is blank")
-    assert "nothing was changed: m1: up" in app.refused("FORM")
+    assert "Nothing was changed: m1: up" in app.refused("FORM")
 
 
 def test_resumed_forming_waits_for_the_masters_that_are_still_blank(unformed: Cluster) -> None:

@@ -101,7 +101,7 @@ def test_a_master_whose_data_was_restored_comes_up_blank_and_what_was_there_is_k
     assert len(list(unit.master.folder.glob("*.aside-*"))) == 1
     assert "event=data_moved_aside" in unit.log()
     eventually(lambda: any("its data was moved aside" in status for status in unit.heard))
-    assert "redis_lock_guard_data_moved_aside_total 1" in unit.textfile.read_text()
+    assert "lockd_guard_data_moved_aside_total 1" in unit.textfile.read_text()
 
 
 def test_a_watch_notes_what_redis_writes_so_that_a_power_cut_is_told_from_a_restore(unit: Unit) -> None:
@@ -202,7 +202,7 @@ def test_a_stop_during_quarantine_never_lets_redis_start(unit: Unit, number: sig
     assert unit.run("status").wait(60) == errors.EXIT_STOPPED
     unit.heard.clear()
     unit.run("enter")
-    eventually(lambda: unit.waits("(quarantine interrupted: it begins anew; it was for: first start)"))
+    eventually(lambda: unit.waits("(quarantine interrupted: it starts again; it was for: first start)"))
 
 
 def test_what_it_was_started_to_ignore_ends_no_quarantine(unit: Unit) -> None:
@@ -219,7 +219,7 @@ def test_an_operator_may_end_a_quarantine(unit: Unit) -> None:
     assert unit.run("override", "--reason", "all agents are stopped").wait(60) == 0
     assert entering.wait(60) == 0
     assert f'event=overridden by="uid {os.getuid()}" reason="all agents are stopped"' in unit.log()
-    assert "redis_lock_guard_overrides_total 1" in unit.textfile.read_text()
+    assert "lockd_guard_overrides_total 1" in unit.textfile.read_text()
     status = unit.run("status", "--json")
     assert json.loads(status.communicate(timeout=60)[0])["state"] == "in_service"
 

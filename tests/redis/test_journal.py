@@ -232,7 +232,7 @@ def of_a_newer_format(data: bytes) -> bytes:
         (flipped, "checksum"),
         (of_a_newer_format, f"format {FORMAT + 1}"),
         (lambda data: b"", ""),
-        (lambda data: b"#!/bin/sh\n", "no journal"),
+        (lambda data: b"#!/bin/sh\n", "not the journal of an agent"),
     ],
     ids=["torn", "a bit flipped", "newer", "empty", "another file"],
 )

@@ -381,7 +381,7 @@ def test_lockctl_that_loses_its_lease_ends_the_command_and_stands_again(
     running.send_signal(signal.SIGTERM)
     assert running.wait(10) == 128 + signal.SIGTERM
     assert running.stderr is not None
-    assert "stands for leader again" in running.stderr.read()
+    assert "waiting to become leader again" in running.stderr.read()
 
 
 def test_lockctl_leads_on_over_a_restart_and_waits_where_there_is_no_agent(

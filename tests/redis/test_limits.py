@@ -453,7 +453,7 @@ def test_root_in_a_container_locks_and_is_no_operator(ruled: Cluster, what: str)
     lease, released = asked_from(ruled, *CONTAINERS[what])
     assert lease == "*10"
     assert released.startswith("-DENIED ")
-    assert f"it has a {what} of its own" in released
+    assert f"it has a separate {what}" in released
     assert "event=operator_denied command=forcerelease why=" in ruled.log_text()
 
 

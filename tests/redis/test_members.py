@@ -288,12 +288,12 @@ def test_starting_anew_is_refused_where_there_is_another_way_or_a_master_is_miss
     wipe(formed.masters[2])
     formed.masters[4].kill()
     look_again(formed)
-    missed = "all masters must be there, each blank or with its data, nothing was changed: m5: "
+    missed = "all masters must be up, each blank or with its data. Nothing was changed: m5: "
     eventually(lambda: missed in app.refused("FORM", "RECOVER"), what="m5 is missed")
     formed.masters[4].start()
     wipe(*formed.masters[3:])
     eventually(
-        lambda: "form the cluster anew (lockctl cluster init)" in app.refused("FORM", "RECOVER"),
+        lambda: "form the cluster again (lockctl cluster init)" in app.refused("FORM", "RECOVER"),
         what="nobody has data",
     )
 
@@ -303,7 +303,7 @@ def test_what_belongs_to_another_cluster_is_not_started_anew_with(formed: Cluste
     m5 = formed.masters[4]
     have_identity(m5, replace(identity_on(m5), cluster="other"))
     look_again(formed)
-    assert "nothing was changed: m5: it belongs to the cluster 'other'" in App(formed).refused(
+    assert "Nothing was changed: m5: it belongs to the cluster 'other'" in App(formed).refused(
         "FORM", "RECOVER"
     )
 

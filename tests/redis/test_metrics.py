@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 import pytest
 import redis
 
+from tests.harness.agent_series import AgentSeries
 from tests.harness.cluster import PATIENT, MakeCluster
 from tests.harness.waiting import eventually
 
@@ -53,10 +55,27 @@ def test_votes_are_timed_and_refusals_and_losses_counted_each_by_their_kind(
     with pytest.raises(redis.ResponseError, match="EXPIRED"):
         client.execute_command("EXTEND", "a", taken[1], 5_000)
 
-    def counted(command: str, reason: str) -> float:
-        return cluster.metric("lockd_lease_refusals_total", command=command, reason=reason)
+    def counted(reason: str) -> float:
+        return cluster.metric("lockd_lease_refusals_total", reason=reason)
 
-    assert [counted("extend", why) for why in ("notheld", "denied", "expired")] == [1, 1, 1]
-    assert [counted("unlock", why) for why in ("notheld", "denied", "expired")] == [1, 0, 0]
+    assert [counted(why) for why in ("notheld", "denied", "expired")] == [2, 1, 1]
     assert cluster.metric("lockd_refusals_total") == 0
     assert [cluster.metric("lockd_losses_total", reason=why) for why in ("forced", "gone")] == [1, 0]
+
+
+def test_an_agent_that_runs_has_the_series_that_its_number_of_classes_says(make_cluster: MakeCluster) -> None:
+    """All but the ends of certificates, as those masters speak no TLS."""
+    classes = [{"name": name, "match": f"{name}:*"} for name in ("a", "b")]
+    cluster = make_cluster(3, classes=classes, canary_ms=200)
+    cluster.client().execute_command("LOCK", "a:1", 5_000)
+    worked = "lockd_canary_last_success_timestamp_seconds"
+    eventually(lambda: cluster.metric(worked) > 0, what="the canary worked")
+    expected = Counter(sample.name for sample in AgentSeries(classes=2, masters=3).samples())
+    assert expected.pop("lockd_master_certificate_expiry_timestamp_seconds") == 3
+    asked = "lockd_master_aof_rewrite_ok"  # every few seconds
+    eventually(lambda: Counter(map(name_of, cluster.metrics()))[asked] == 3, 15, what="masters were asked")
+    assert Counter(map(name_of, cluster.metrics())) == expected
+
+
+def name_of(series: str) -> str:
+    return series.partition("{")[0]

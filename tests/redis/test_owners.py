@@ -219,9 +219,11 @@ def test_news_of_a_lock_are_for_who_has_locked_it(
     one, other = app(), app()
     token = one.lock(1, resource)["token"]
     tied = one.lock(1, f"tied/{resource}")["token"]
-    assert other.ask(1, "EXTEND", resource, token, 30_000, "NOTIFY").startswith("ERR NOTIFY is for who has")
+    assert other.ask(1, "EXTEND", resource, token, 30_000, "NOTIFY").startswith(
+        "ERR NOTIFY is only for the holder"
+    )
     assert one.ask(2, "EXTEND", f"tied/{resource}", tied, 30_000, "NOTIFY").startswith(
-        "ERR NOTIFY is for who"
+        "ERR NOTIFY is only for the holder"
     )
     assert "token" in other.ask(1, "EXTEND", resource, token, 30_000)
     assert "token" in one.ask(2, "EXTEND", resource, token, 30_000, "NOTIFY")

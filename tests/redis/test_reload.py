@@ -249,7 +249,7 @@ def test_reload_is_for_operators_and_says_by_its_exit_status_what_it_did_or_woul
     assert kind(connect(cluster, NOBODY).ask("RELOAD")) == "DENIED"
     assert kind(Wire(cluster.socket).ask("RELOAD", "NOW")) == "ERR"
     new = {"classes": [a_class("new")]}
-    same = (DONE, "the agent runs with what is in its file\n")
+    same = (DONE, "the agent already uses the settings in its file\n")
     refused = (WRONG, "nothing is reloaded: a restart is needed for metrics\n")
     for settings, looked, done in (
         (new, (NO, "a reload would change classes\n"), (DONE, "reloaded: classes\n")),

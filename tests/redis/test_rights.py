@@ -249,12 +249,12 @@ def test_a_cluster_is_formed_by_operators_alone(make_guarded: MakeCluster) -> No
     for words in ("FORM AUTH x", "FORM UNUSED AUTH x", "FORM AUTH x y z", "ADMIT m1 AUTH x"):
         assert "syntax error" in app.refused(*words.split())
     said = app.refused("FORM", "UNUSED")
-    assert "lets this agent not write identities" in said
+    assert "does not let this agent write identities" in said
     assert "--operator-user lockd_operator" in said
     wrong = app.refused("FORM", "UNUSED", "AUTH", "lockd_operator", "not-this-one")
-    assert "m1 lets 'lockd_operator' not write identities (WRONGPASS" in wrong
+    assert "m1 does not let 'lockd_operator' write identities (WRONGPASS" in wrong
     not_allowed = app.refused("FORM", "UNUSED", "AUTH", ANOTHER_AGENT, password_of(ANOTHER_AGENT))
-    assert f"m1 lets '{ANOTHER_AGENT}' not write identities (NOPERM" in not_allowed
+    assert f"m1 does not let '{ANOTHER_AGENT}' write identities (NOPERM" in not_allowed
     assert identities(cluster) == [{}, {}, {}]
     words = ("cluster", "init", "--unused", "--operator-user", "lockd_operator")
     secret, prompt = password_of("lockd_operator"), "Password of lockd_operator on the masters:"
@@ -277,7 +277,7 @@ def test_a_master_is_admitted_by_operators_alone(make_guarded: MakeCluster) -> N
     waiting = as_map(app.ask("ADMIT", "m2", *OPERATOR))
     assert waiting["status"] == "waiting"
     refused = eventually(lambda: _refused(app, "ADMIT", "m2"), 15, "the wait is over")
-    assert "m2 lets this agent not write identities" in refused
+    assert "m2 does not let this agent write identities" in refused
     assert as_map(app.ask("ADMIT", "m2", *OPERATOR))["status"] == "admitted"
     cluster.wait_voting(3)
 
@@ -305,7 +305,7 @@ def test_a_master_without_our_scripts_has_no_vote_until_somebody_loads_them(
     )
     assert state == "misconfigured"
     assert f"it lacks the scripts {', '.join(script.name for script in scripts.ALL)}" in why
-    assert "systemctl reload lockd-master" in why
+    assert "on its host, sudo systemctl reload lockd-master" in why
     with asking(master, "lockd_loader") as link:
         link.script_load(scripts.ACQUIRE.text.decode())
     eventually(lambda: "scripts extend, take_over, put_back" in str(reasons(cluster)), what="one is there")

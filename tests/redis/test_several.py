@@ -173,12 +173,12 @@ def test_each_of_them_that_is_lost_is_told_of_with_its_resource(connect_here: Co
     [
         (("AND",), "ERR", "AND names no other resource"),
         (("AND", "b", "a"), "ERR", "'a' is named twice"),
-        (("AND", "b", ""), "ERR", "the resource is empty"),
+        (("AND", "b", ""), "ERR", "the resource has an empty name"),
         (("AND", "b", "x" * 600), "LIMIT", "resource_bytes"),
-        (("AND", "b", "c", "d", "e"), "LIMIT", "resources_per_lock: 5 are named, 4 may be"),
-        (("AND", "lockd:canary:x"), "DENIED", "the agents' own"),
+        (("AND", "b", "c", "d", "e"), "LIMIT", "resources_per_lock: 5 are named, at most 4 are allowed"),
+        (("AND", "lockd:canary:x"), "DENIED", "are reserved for agents"),
         (("AND", "short:x"), "ERR", "class 'short'"),
-        (("DETACHED", "AND", "b"), "ERR", "DETACHED goes without AND"),
+        (("DETACHED", "AND", "b"), "ERR", "DETACHED can't be combined with AND"),
         (("TOKEN", "AND", "AND"), "ERR", "AND names no other resource"),
     ],
 )

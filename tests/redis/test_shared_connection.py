@@ -76,7 +76,7 @@ def test_each_wait_begins_when_it_comes_and_its_end_is_told_in_its_place(shared:
     token = token_of(shared.reply())
     refusal = shared.reply()
     assert kind(refusal) == "TIMEOUT"
-    assert "a connection of its own" in str(refusal)
+    assert "a separate connection" in str(refusal)
     assert kind(shared.reply()) == "TAKEN", "a single try begins in its turn"
     assert shared.ask("UNLOCK", "shared:waits", token) == 1
 
@@ -179,4 +179,4 @@ def test_another_process_does_not_get_the_lease_of_that_name(cluster: Cluster, s
     asked = subprocess.run(
         [sys.executable, "-c", _ASK, str(cluster.socket), NAME], capture_output=True, text=True, check=True
     )
-    assert asked.stdout.startswith("ERR that token is of another process's request"), asked.stdout
+    assert asked.stdout.startswith("ERR that token belongs to a request of another process"), asked.stdout

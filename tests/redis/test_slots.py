@@ -122,8 +122,8 @@ def test_a_detached_slot_is_one(wire: Wire) -> None:
         (("SLOTS",), "ERR", "SLOTS must be a whole number"),
         (("SLOTS", "0"), "ERR", "SLOTS must be a whole number"),
         (("SLOTS", "x"), "ERR", "not 'x'"),
-        (("SLOTS", "9"), "LIMIT", "slots: 9 are asked for, 8 may be"),
-        (("SLOTS", "2", "AND", "b"), "ERR", "SLOTS goes without AND"),
+        (("SLOTS", "9"), "LIMIT", "slots: 9 are requested, at most 8 are allowed"),
+        (("SLOTS", "2", "AND", "b"), "ERR", "SLOTS can't be combined with AND"),
     ],
 )
 def test_what_is_wrong_is_said(wire: Wire, words: tuple[str, ...], word: str, text: str) -> None:

@@ -13,7 +13,7 @@ import redis
 from lockd.config.current import Current
 from lockd.config.model import CANARY
 from lockd.http import server as http_server
-from lockd.http.status_page import REFRESH_S
+from lockd.http.status_page import CLASS_PATHS, REFRESH_S
 from lockd.metrics.collector import Metrics
 from tests.harness.cluster import PATIENT, Cluster, MakeCluster
 from tests.harness.configs import a_config
@@ -110,12 +110,27 @@ def test_a_browser_shows_it_without_complaint(patient: Cluster, tmp_path: Path) 
     assert "<title>GOOD: lockd on " in document
 
 
+def test_every_order_of_the_classes_has_a_page_that_a_browser_shows(patient: Cluster, tmp_path: Path) -> None:
+    find_chromium()
+    port = patient.metrics_port
+    for path in CLASS_PATHS:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as reply:
+            assert "<td>invoices</td>" in reply.read().decode()
+    document, complaints = visit(f"http://127.0.0.1:{port}/classes/held", tmp_path / "home")
+    assert complaints == []
+    assert '<th class="n by">' in document
+
+
 def test_a_browser_refuses_whatever_script_would_get_into_it(tmp_path: Path) -> None:
     """So that a mistake in escaping would still be none: the page's headers over a page with a script."""
     find_chromium()
     evil = b"<!DOCTYPE html><title>as it was</title>" + HOSTILE + b"<style>p {color: red}</style>"
     server = http_server.start(
-        "127.0.0.1:0", Metrics(Current(a_config())), lambda: True, lambda: (True, ""), status=lambda: evil
+        "127.0.0.1:0",
+        Metrics(Current(a_config())),
+        lambda: True,
+        lambda: (True, ""),
+        status={"/": lambda: evil},
     )
     document, complaints = visit(f"http://127.0.0.1:{server.port}/", tmp_path / "home")
     server.stop()

@@ -115,7 +115,7 @@ def test_one_who_does_not_read_in_time_is_closed_and_told_of_in_the_log(
     eventually(lambda: refusals(impatient, "unread_ms") == before + 1, 20, "it is closed")
     assert deaf.rest()
     assert reads.ask("PING") == b"PONG"
-    told = f'event=limit limit="unread_ms: for {DEAF_MS} ms it did not read its replies"'
+    told = f'event=limit limit="unread_ms: it did not read its replies for {DEAF_MS} ms"'
     assert told in impatient.log_text()
 
 

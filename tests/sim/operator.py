@@ -99,9 +99,9 @@ class Operator:
             self._recovers = False
             if self._stuck % 3 == 0:
                 self._wipe_one(agent)
-        elif how.startswith("somebody else has changed"):
+        elif how.startswith("another operator has changed"):
             self._leaves_it_until_ns = self._world.now_ns + self._patience_ns
-        elif " " in how and "do the same again" not in how:
+        elif " " in how and "repeat this" not in how:
             self._recovers = not self._recovers
 
     def _wipe_one(self, agent: Agent) -> None:

@@ -175,7 +175,7 @@ class TestCommand:
         [
             (
                 [b"getkeys"],
-                "ERR COMMAND GETKEYS is not answered: COMMAND INFO says where the keys of a command stand",
+                "ERR COMMAND GETKEYS is not supported: COMMAND INFO shows where the keys of a command are",
             ),
             ([b"nosuch"], "ERR unknown subcommand 'nosuch'. Try COMMAND [COUNT | DOCS | INFO | LIST]"),
             ([b"a\r\n-X"], "ERR unknown subcommand 'a  -X'. Try COMMAND [COUNT | DOCS | INFO | LIST]"),

@@ -243,7 +243,7 @@ def test_whoever_finds_masters_begun_lets_those_who_are_at_it_go_on() -> None:
         step = steps.send(second.do(step))
     next(first)
     step = steps.send(second.do(step))
-    with pytest.raises(NotPossible, match="somebody else is forming it"):
+    with pytest.raises(NotPossible, match="another operator is forming it"):
         steps.send(second.do(step))
     assert list(first)[-1] == "formed"
     assert votes_together(machines) == 5
@@ -354,7 +354,7 @@ def test_whose_vote_was_taken_by_another_agent_meanwhile_is_not_written_to() -> 
     first, second = Agent(machines), Agent(machines)
     assert first.ends(RECOVER) == second.ends(RECOVER) == "waiting"
     first.passes(SETTLED_NS)
-    assert "somebody else has changed m1, m2 since this was begun" in first.ends(RECOVER)
+    assert "another operator has changed m1, m2 since this began" in first.ends(RECOVER)
     second.passes(SETTLED_NS)
     assert second.ends(RECOVER) == "recovered"
     assert votes_together(machines) == 5
@@ -461,7 +461,7 @@ def test_wherever_upgrading_is_broken_off_there_is_a_way_on() -> None:
             break
     assert {way.partition(":")[0] for way in ways} == {
         "upgraded", "already", "recovered", "a quorum is upgraded",
-        "all masters must be there, with an identity of this format or an earlier one, nothing was changed",
+        "all masters must be up, with an identity of this format or an earlier one. Nothing was changed",
     }  # fmt: skip
 
 
@@ -506,7 +506,7 @@ def test_what_is_known_of_a_master_that_does_not_answer_forms_nothing(change: An
     agent.deaf = {2}
     before = [machine.store.snapshot() for machine in machines]
     agent.passes(SETTLED_NS)
-    assert "m3: no answer in time: do the same again" in agent.ends(change)
+    assert "m3: no answer in time: repeat this" in agent.ends(change)
     assert [machine.store for machine in machines] == before
 
 
@@ -594,7 +594,7 @@ def test_a_blank_machine_that_takes_the_place_of_the_one_that_was_waited_for_is_
     agent.machines[2], link = other, agent.fleet.links[2]
     link.broken("another is at its address", agent.now_ns)
     link.introduced = True
-    with pytest.raises(NotPossible, match="m3 is not as it was a moment ago"):
+    with pytest.raises(NotPossible, match="m3 has changed in the last moment"):
         goes_on(agent, steps, how)
     assert other.store.blank
 

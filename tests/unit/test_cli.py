@@ -53,7 +53,7 @@ def test_a_journal_of_this_format_could_be_taken_over_and_so_could_none(tmp_path
     assert lockd("check-journal", journal)[0] == 0
     head = Format(3).head(Origin("boot", "pid:[1]", "time:[2]", "shop", ("m1", "m2", "m3")))
     journal.write_bytes(head)
-    assert lockd("check-journal", journal) == (0, "OK: it can be read\n")
+    assert lockd("check-journal", journal) == (0, "OK: the journal can be read\n")
     for other in (head.replace(MAGIC + b"\0\1", MAGIC + b"\0\2"), b"", b"something else"):
         journal.write_bytes(other)
         assert lockd("check-journal", journal)[0] == 1

@@ -137,7 +137,7 @@ def test_a_lease_whose_agent_went_away_is_good_until_its_deadline_is_near() -> N
     view = view_of(ttl_ms=10_000)
     view.broken = True
     assert view.due(view.alarm_ns - 1) == "", "the next agent may go on with it"
-    assert "no other has gone on" in view.due(view.alarm_ns)
+    assert "no other agent took over" in view.due(view.alarm_ns)
     assert view.why_lost(DEADLINE_NS - 2 * S - 1) == ""
     assert view.why_lost(DEADLINE_NS - 2 * S)
 
@@ -195,5 +195,5 @@ def test_a_lease_shows_what_it_is_and_can_not_be_pickled() -> None:
     shown = (lease.resource, lease.token, lease.fence, lease.deadline_ns)
     assert shown == ("job", TOKEN.decode(), 7, DEADLINE_NS)
     assert "'job', fence 7" in repr(lease)
-    with pytest.raises(TypeError, match="lives in the process"):
+    with pytest.raises(TypeError, match="belongs to the process"):
         pickle.dumps(lease)

@@ -79,7 +79,7 @@ def session() -> Session:
         (
             "NOSUCH",
             b"-ERR unknown command 'NOSUCH': this is a lock agent. "
-            b"It stores locks and no other data; COMMAND LIST names its commands\r\n",
+            b"It stores only locks; COMMAND LIST lists its commands\r\n",
         ),
         ("CLIENT ID", b":3\r\n"),
         ("client setname x", b"+OK\r\n"),
@@ -93,7 +93,7 @@ def session() -> Session:
         ("EXEC", b"-ERR EXEC without MULTI\r\n"),
         (
             "LOCK lockd:canary:a 1000",
-            b"-DENIED resources that begin with 'lockd:canary:' are the agents' own\r\n",
+            b"-DENIED resources that begin with 'lockd:canary:' are reserved for agents\r\n",
         ),
         ("AUTH x", b"+OK\r\n"),
         ("AUTH a b", b"+OK\r\n"),
@@ -108,35 +108,35 @@ def test_what_is_wrong_is_told_with_the_usage_of_the_descriptor_and_nobody_locks
 @pytest.mark.parametrize(
     ("words", "instead"),
     [
-        ("SUBSCRIBE a", b"It publishes nothing, no release either: wait with LOCK resource ttl-ms WAIT ms"),
-        ("psubscribe a", b"It publishes nothing"),
-        ("PUBLISH a b", b"It publishes nothing"),
-        ("SSUBSCRIBE a", b"It publishes nothing"),
-        ("UNSUBSCRIBE", b"It publishes nothing"),
+        ("SUBSCRIBE a", b"It has no publish and subscribe: wait with LOCK resource ttl-ms WAIT ms"),
+        ("psubscribe a", b"It has no publish and subscribe"),
+        ("PUBLISH a b", b"It has no publish and subscribe"),
+        ("SSUBSCRIBE a", b"It has no publish and subscribe"),
+        ("UNSUBSCRIBE", b"It has no publish and subscribe"),
         ("CLIENT TRACKING ON", b"turn client-side caching off. Try CLIENT <GETNAME"),
         ("client caching YES", b"turn client-side caching off. Try CLIENT <GETNAME"),
-        ("HSET a b c", b"It stores locks and no other data"),
-        ("LPUSH a b", b"It stores locks and no other data"),
-        ("ZADD a 1 b", b"It stores locks and no other data"),
-        ("INCR a", b"It stores locks and no other data"),
-        ("SET a b", b"a SET without NX would take a lock from whoever has it"),
-        ("SETEX a 10 b", b"That would take a lock from whoever has it: take it with SET key value NX PX"),
+        ("HSET a b c", b"It stores only locks"),
+        ("LPUSH a b", b"It stores only locks"),
+        ("ZADD a 1 b", b"It stores only locks"),
+        ("INCR a", b"It stores only locks"),
+        ("SET a b", b"a SET without NX would take a lock from its holder"),
+        ("SETEX a 10 b", b"That would take a lock from its holder: take it with SET key value NX PX"),
         (
             "GETDEL a",
-            b"That would release it, whoever holds it: release what is yours with DELEX key IFEQ value",
+            b"That would release it, no matter who holds it: release your own lock with DELEX key IFEQ value",
         ),
         (
             "FLUSHALL",
-            b"That would release every lock, whoever holds it: release what is yours with DELEX key",
+            b"That would release every lock, no matter who holds it: release your own locks with DELEX key",
         ),
         ("flushdb ASYNC", b"That would release every lock"),
-        ("WATCH a", b"There is nothing to watch: release with DELEX key IFEQ value"),
-        ("FCALL a 0", b"There are no functions"),
+        ("WATCH a", b"WATCH is not supported: release with DELEX key IFEQ value"),
+        ("FCALL a 0", b"Functions are not supported"),
         (
             "PEXPIREAT a 1",
-            b"There are no absolute times here but in SET: use PEXPIRE key milliseconds, and PTTL",
+            b"Absolute times are supported only in SET: use PEXPIRE key milliseconds, and PTTL",
         ),
-        ("EXPIRETIME a", b"There are no absolute times here but in SET"),
+        ("EXPIRETIME a", b"Absolute times are supported only in SET"),
         ("GETEX a EX 10", b"Read with GET key, and extend with PEXPIRE key milliseconds"),
         ("SCAN 0", b"LOCKS [pattern] lists what is locked"),
     ],
@@ -160,7 +160,7 @@ def test_what_is_flagged_admin_is_for_operators(session: Session, words: str) ->
     asked = [word.encode() for word in words.split()]
     reply = run(session, *asked)
     assert reply is not None
-    assert reply.startswith(b"-DENIED this is for operators on this host")
+    assert reply.startswith(b"-DENIED only for operators on this host")
     assert reply.endswith(b"(not one of them)\r\n")
     session.peer.uid = 0
     assert run(session, *asked) is None
@@ -181,11 +181,14 @@ def test_in_a_multi_redis_own_commands_wait_for_its_exec(session: Session) -> No
 @pytest.mark.parametrize(
     ("words", "reply"),
     [
-        ("LOCK a 1000", b"-ERR 'LOCK' is not taken in a MULTI"),
-        ("PING", b"-ERR 'PING' is not taken in a MULTI"),
-        ("MULTI", b"-ERR 'MULTI' is not taken in a MULTI"),
+        ("LOCK a 1000", b"-ERR 'LOCK' can't be used in a MULTI"),
+        ("PING", b"-ERR 'PING' can't be used in a MULTI"),
+        ("MULTI", b"-ERR 'MULTI' can't be used in a MULTI"),
         ("NOSUCH", b"-ERR unknown command 'NOSUCH': this is a lock agent"),
-        ("SUBSCRIBE a", b"-ERR unknown command 'SUBSCRIBE': this is a lock agent. It publishes nothing"),
+        (
+            "SUBSCRIBE a",
+            b"-ERR unknown command 'SUBSCRIBE': this is a lock agent. It has no publish and subscribe",
+        ),
         ("GET", b"-ERR wrong number of arguments for 'get' command"),
         ("SETNX lockd:canary:a v", b"-DENIED "),
     ],
@@ -240,7 +243,7 @@ def words_of(name: str, resource: bytes = b"a word") -> list[bytes]:
 def test_a_resource_has_a_name_that_is_not_too_long(name: str) -> None:
     operator = Session()
     operator.peer.uid = 0
-    assert run(operator, *words_of(name, b"")) == b"-ERR the resource is empty: give it a name\r\n"
+    assert run(operator, *words_of(name, b"")) == b"-ERR the resource has an empty name\r\n"
     longest = b"r" * CURRENT.config.limits.resource_bytes
     assert (run(operator, *words_of(name, longest + b"r")) or b"").startswith(
         b"-LIMIT resource_bytes: the resource has "
@@ -267,7 +270,7 @@ def test_the_keys_of_a_script_are_resources_like_any(name: str) -> None:
     def said(*keys: bytes) -> bytes:
         return run(session, name.encode(), b"script", b"%d" % len(keys), *keys, b"argument") or b""
 
-    assert said(b"a", b"").startswith(b"-ERR the resource is empty")
+    assert said(b"a", b"").startswith(b"-ERR the resource has an empty name")
     assert said(b"a", longest + b"r").startswith(b"-LIMIT resource_bytes")
     assert (run(session, name.encode(), b"script", b"9", b"a") or b"").startswith(b"-ERR Number of keys")
 

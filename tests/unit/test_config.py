@@ -202,17 +202,19 @@ REFUSED: list[tuple[str, list[Any], str]] = [
      "; write a list of host names"),
     ("socket.mode", [660, 0o660, "rw-rw----", "0o660", "0888", "06600", None], '"0660"'),
     ("socket.path", ["lockd.sock", "./run/lockd.sock", "../lockd.sock", "", "~/lockd.sock"],
-     ", which depends on the folder that lockd is started in; "
-     'write the whole path, as "/run/lockd/lockd.sock"'),
+     ", which is relative to the folder where lockd is started; "
+     'write an absolute path, such as "/run/lockd/lockd.sock"'),
     ("socket.path", ["/" + "x" * 107], "at most 107 bytes"),
     ("classes[0].name", ["", "Billing", "1st", "a-b", "a" * 64, 5], "a-z"),
     ("classes[0].name", ["other", "canary"], "; write another name"),
-    ("classes[0].match", [""], 'is empty; write a glob over resource names, as "billing:*", or "*" for all'),
+    ("classes[0].match", [""], (
+        'is empty; write a glob for resource names, such as "billing:*", or "*" for all'
+    )),
     ("log_level", ["INFO"], "; write debug, info, warning or error"),
     ("timeouts", [None],
      'is empty; write "key: value" lines of master_ms, connect_ms, dead_ms, or leave it out'),
     ("masters", [masters(count) for count in (0, 2, 4, 6, 8, 10, 11)], "; write 3, 5, 7 or 9"),
-    ("masters", [masters(4)], "has 4 masters, which survive no more failures than 3 do;"),
+    ("masters", [masters(4)], "has 4 masters, which survive no more failures than 3;"),
     ("auth.password_file", ["", ".", "/nope/nope", "a\0b", 5], ""),
     # Keys
     ("max_tll_ms", [1], "; did you mean max_ttl_ms?"),
@@ -248,7 +250,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
     ({"limits": {"request_bytes": 100}},
      "limits.request_bytes", "; write at least 512, or lower limits.resource_bytes"),
     ({"limits": {"pipeline_bytes": 1_000}}, "limits.pipeline_bytes", "lower limits.request_bytes"),
-    ({"auth": {"username": "lockd"}}, "auth", "; write password_file beside it"),
+    ({"auth": {"username": "lockd"}}, "auth", "; add password_file"),
     ({"auth": {"password": "x", "password_file": str(EXAMPLE)}}, "auth", "; keep one"),
     ({"tls": {"ca_file": "/nope", "cert_file": str(EXAMPLE)}}, "tls", "only one of cert_file and key_file"),
     ({"tls": {"ca_file": "/nope"}}, "tls.ca_file", "No such file"),
@@ -395,7 +397,7 @@ REACHED = ["a\\* a*", "ab* a*", "a? a*", "*a* x[ab]y", "a* b*"]
 def test_a_class_behind_one_that_matches_all_of_it_is_a_warning(globs: str) -> None:
     first, second = globs.split()
     made = config(classes=[{"name": "one", "match": first}, {"name": "two", "match": second}])
-    warned = any("two is never reached, since one" in text for text in warnings_of(made))
+    warned = any("two is never used: one" in text for text in warnings_of(made))
     assert warned is (globs in NEVER_REACHED)
 
 
@@ -403,7 +405,9 @@ def test_a_set_that_is_negated_as_a_shell_does_it_is_a_warning() -> None:
     made = config(classes=[{"name": "a", "match": "[!x]*"}, {"name": "b", "match": "[^x]*"}])
     assert made.class_of(b"y").name == "b"
     [warning] = warnings_of(made)
-    assert warning.startswith("classes[0]: [! in '[!x]*' is a set with the character '!' in it; write [^")
+    assert warning.startswith(
+        "classes[0]: [! in '[!x]*' is a set that contains '!'; to negate a set, write [^"
+    )
 
 
 def test_users_and_groups_that_this_host_does_not_know_are_warnings() -> None:
@@ -436,7 +440,7 @@ def test_a_password_that_everybody_can_read_is_a_warning(written: Any, secret: P
 def test_a_syntax_error_is_told_with_line_and_column(refused: Any) -> None:
     (problem,) = refused("cluster: a\nmasters: [\n  {name: m1\n")
     assert problem.path.startswith("line 4, column 1")
-    assert problem.wrong.startswith("is not YAML")
+    assert problem.wrong.startswith("is not valid YAML")
 
 
 def test_repeated_keys_are_refused_beside_all_other_mistakes(refused: Any) -> None:
@@ -455,13 +459,13 @@ def test_repeated_keys_are_refused_beside_all_other_mistakes(refused: Any) -> No
     [
         ("", "is empty"),
         ("# only a comment\n", "is empty"),
-        ("--- a\n--- b\n", "is not YAML"),
+        ("--- a\n--- b\n", "is not valid YAML"),
         ("a\n", 'is the text "a"'),
         ("a: &x b\nc: *x\n", "an alias"),
         ("cluster: !foo x\n", "a tag (!)"),
         ("cluster: !!int x\n", "a tag (!)"),
         ("? [a]\n: b\n", "has no key on line 1"),
-        ('cluster: "\\UFFFFFFFF"\n', "is not YAML"),
+        ('cluster: "\\UFFFFFFFF"\n', "is not valid YAML"),
         (b"a: \xff\n", "is not UTF-8"),
         ("a: \x00\n", "control character"),
         ('cluster: "\\ud800"\n', "unprintable"),

@@ -30,7 +30,7 @@ def planted(tmp_path: Path) -> Path:
 
 def test_a_folder_that_anybody_may_write_to_is_not_used(planted: Path) -> None:
     planted.chmod(0o777)
-    with pytest.raises(DevError, match="is not yours alone"):
+    with pytest.raises(DevError, match="can be used by other users"):
         claim(planted)
     assert (planted.parent / "victim").read_text() == "mine"
 
@@ -79,6 +79,6 @@ def test_where_its_server_is_gone_a_newer_one_of_its_kind_will_do(
     install({"valkey-9": VALKEY, "redis-10.2": NEWER})
     assert DevFolder(tmp_path).server() == NEWER
     install({"redis-7.0": REDIS, "valkey-9": VALKEY})
-    only = r"are of redis-10\.2, and this machine has only redis-7\.0 and valkey-9"
+    only = r"was written by redis-10\.2, and this machine has only redis-7\.0 and valkey-9"
     with pytest.raises(DevError, match=only):
         DevFolder(tmp_path).server()

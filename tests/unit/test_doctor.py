@@ -65,7 +65,7 @@ REFUSED_SCRIPT = {
     "library_redis-py": {"requests": 3},
     f"refused_script_{'0123456789' * 4}": {
         "library": "jedis",
-        "why": "INCR is no command of any operation",
+        "why": "INCR is not a command of any known operation",
         "count": 3,
         "seconds_ago": 120,
     },
@@ -163,11 +163,11 @@ JUDGED: list[tuple[str, list[Finding], Severity, str]] = [
     ("another configuration", configuration("ffffffffffff"), WARNING, ""),
     ("five votes", check_quorum(masters()), OK, "2 may fail"),
     ("four votes", check_quorum(masters(DOWN)), WARNING, "1 more may fail"),
-    ("no margin", check_quorum(masters(DOWN, DOWN)), WARNING, "not one more"),
+    ("no margin", check_quorum(masters(DOWN, DOWN)), WARNING, "none may fail"),
     ("no quorum", check_quorum(masters(DOWN, DOWN, DOWN)), FAILURE, "2 of 5"),
     ("a single master that votes", check_quorum([WELL]), OK, ""),
     ("a slow master", check_round_trips(masters({"rtt_us": 90_000})), WARNING, "m1 takes 90 ms"),
-    ("one that tells nothing", check_notices(masters({"notices": 0})), WARNING, "m1 may not tell this host"),
+    ("one that tells nothing", check_notices(masters({"notices": 0})), WARNING, "m1 can't tell this host"),
     ("one that tells nothing and has no vote", check_notices(masters({"notices": 0, "vote": 0})), OK, ""),
     ("a slow one without a vote", check_round_trips(masters({"rtt_us": 90_000, "vote": 0})), OK, ""),
     ("a clock that is off", check_clocks(masters({"clock_offset_us": -80_000})), WARNING, "m1 by -80 ms"),
@@ -212,7 +212,7 @@ def test_what_is_not_known_is_not_judged() -> None:
 
 
 def test_what_to_do_next_is_as_far_as_is_known() -> None:
-    assert "LockClockSlewed.md" in the(slewing(1_001)).then
+    assert "LockdClockSlewed.md" in the(slewing(1_001)).then
     # Nothing is known of other hosts.
     hosts = ["on this host" in the(check_quorum(masters(*[DOWN] * down))).then for down in range(4)]
     assert hosts == [False, False, False, True]
@@ -231,7 +231,7 @@ def test_a_socket_is_there_and_a_socket(tmp_path: Path) -> None:
     assert the(check_socket(SocketFile.at(str(tmp_path / "s")))).severity is OK
     assert "is not there" in the(check_socket(SocketFile.at(str(tmp_path / "none")))).what
     (tmp_path / "file").touch()
-    assert "is no socket" in the(check_socket(SocketFile.at(str(tmp_path / "file")))).what
+    assert "is not a socket" in the(check_socket(SocketFile.at(str(tmp_path / "file")))).what
 
 
 # The agent
@@ -316,8 +316,8 @@ def test_a_script_that_was_refused_is_named_with_why_and_by_whom() -> None:
     refused, used = check_dropin(AgentAnswer(1, REFUSED_SCRIPT), [])
     assert (refused.severity, used.severity) == (WARNING, OK)
     assert refused.what == (
-        "script 012345678901 of jedis is not recognised: INCR is no command of any operation "
-        "(3 times, last 2 minutes ago)"
+        "script 012345678901 of jedis is not recognised: INCR is not a command of any known operation (3 "
+        "times, last 2 minutes ago)"
     )
     assert "script_not_recognised" in refused.then
     assert "run `lockctl script` on it; see docs/reference/scripts.md" in refused.then

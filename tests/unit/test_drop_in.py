@@ -258,7 +258,7 @@ def test_what_was_given_back_since_nobody_heard_of_it_is_shown_to_nobody(apps: A
 
 
 _FOREVER = (
-    "Ask the operator for a larger max_ttl_ms of this class, or lock without a TTL: then it is renewed while "
+    "Ask the operator to raise max_ttl_ms of this class, or lock without a TTL: then it is renewed while "
     "its process lives"
 )
 _SCRIPT = b"return redis.call('set', KEYS[1], ARGV[1], 'NX', 'EX', ARGV[2])"
@@ -286,7 +286,7 @@ def test_a_ttl_that_is_too_long_is_named_as_it_was_written_with_what_to_do(
 
 @pytest.mark.parametrize("words", ["SET r v XX KEEPTTL", "SET r v IFEQ v keepttl", "CAS r v v KEEPTTL"])
 def test_who_would_keep_the_ttl_is_told_to_give_one(apps: Apps, words: str) -> None:
-    with pytest.raises(BadRequest, match="ERR a lock's TTL is not kept: give PX milliseconds"):
+    with pytest.raises(BadRequest, match="ERR KEEPTTL is not supported: set PX milliseconds"):
         apps.asks(apps.connected(), *words.encode().split())
 
 
@@ -302,4 +302,4 @@ def test_so_is_that_of_a_script(apps: Apps) -> None:
 
 def test_a_ttl_that_is_too_short_is_named_so_too(apps: Apps) -> None:
     said = apps.asks(apps.connected(), b"SET", b"r", b"v", b"NX", b"PX", b"99")
-    assert said == b"-ERR the TTL PX 99 is too short: it has to be at least 100 ms\r\n"
+    assert said == b"-ERR the TTL PX 99 is too short: it must be at least 100 ms\r\n"

@@ -53,7 +53,8 @@ class Agent:
         def failed(path: str, error: Exception) -> None:
             self.failures.append((path, error))
 
-        server = start(address, self.metrics, lambda: self.alive, lambda: self.ready, failed, status, names)
+        pages = {} if status is None else {"/": status}
+        server = start(address, self.metrics, lambda: self.alive, lambda: self.ready, failed, pages, names)
         self._serving.callback(server.stop)
         return server
 
@@ -215,7 +216,7 @@ def test_the_newest_takes_the_place_of_the_slowest_of_its_address(
             connection.sendall(b"GET / HT")
         assert ask(server, "/healthz")[0] == 200
         assert [said(connection) for connection in slow[: 2 * PER_ADDRESS]] == [b""] * (2 * PER_ADDRESS)
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads  # those of earlier tests may still be ending
 
 
 @pytest.mark.parametrize(("readers", "each"), [(1, 2 * PER_ADDRESS), (5, 2 * AT_ONCE // 5)])
@@ -371,7 +372,7 @@ def test_what_comes_after_a_request_does_not_cut_its_answer_short(agent: Agent) 
 @pytest.mark.parametrize("query", ["name[]=lockd_quorum", "name%5B%5D=" + "a" * 4_000, "x"])
 def test_no_query_makes_a_page_of_its_own(server: Server, path: str, query: str) -> None:
     status, _, body = ask(server, f"{path}?{query}")
-    assert (status, body) == (400, b"this page takes no parameters: it is always whole\n")
+    assert (status, body) == (400, b"this page takes no parameters: it is always complete\n")
 
 
 EVIL = (
@@ -389,7 +390,7 @@ def test_a_page_in_a_browser_that_resolves_its_own_name_to_us_gets_nothing(
     server = agent.serve()
     status, _, body = ask(server, path, Host=host)
     assert status == 421
-    assert body.startswith(b"This agent does not answer under that name: ask by the IP address")
+    assert body.startswith(b"This agent does not answer under that name. Use its IP address")
 
 
 @pytest.mark.parametrize(

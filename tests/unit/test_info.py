@@ -94,7 +94,7 @@ def test_a_script_that_was_refused_is_told_by_its_digest_once(agent: Agent) -> N
     [(name, refused)] = agent.section().items()
     assert name == f"refused_script_{digest_of(COUNTS).decode()}"
     assert refused.pop("seconds_ago") < 60
-    assert refused == {"library": "jedis", "why": "INCR is no command of any operation", "count": 3}
+    assert refused == {"library": "jedis", "why": "INCR is not a command of any known operation", "count": 3}
     [(event, fields)] = agent.logged
     assert event == "script_not_recognised"
     assert fields["normal_form"] == 'return redis.call("INCR", KEYS[1])'
@@ -131,7 +131,7 @@ def test_the_doctor_warns_of_what_was_refused_within_the_hour(
     minutes_later(minutes, monkeypatch)
     refused, used = check_dropin(AgentAnswer(1, agent.section()), [])
     assert (refused.severity, bool(refused.then)) == (severity, severity is Severity.WARNING)
-    assert " of unnamed is not recognised: INCR is no command of any operation" in refused.what
+    assert " of unnamed is not recognised: INCR is not a command of any known operation" in refused.what
     assert refused.what.endswith(f"(2 times, last {minutes} minutes ago)")
     assert "used by redis-py: 0 leases" in used.what
 
@@ -139,11 +139,11 @@ def test_the_doctor_warns_of_what_was_refused_within_the_hour(
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        (b"this is none", "line 1: 'is' is not read: here should be '='"),
-        (b"a, b", "line 1: 'the end' is not read: here should be '='"),
-        (b"a,b,", "line 1: 'the end' is not read: here should be a name"),
+        (b"this is none", "line 1: 'is' is not read: expected '='"),
+        (b"a, b", "line 1: 'the end' is not read: expected '='"),
+        (b"a,b,", "line 1: 'the end' is not read: expected a name"),
         (b"return 100% \xe4", "line 1: "),
-        (b"return redis.call('a%2C_b', KEYS[1])", "A%2C_B is no command of any operation"),
+        (b"return redis.call('a%2C_b', KEYS[1])", "A%2C_B is not a command of any known operation"),
     ],
 )
 def test_the_doctor_says_why_as_the_agent_does(agent: Agent, script: bytes, why: str) -> None:
@@ -157,7 +157,7 @@ def test_the_doctor_says_why_as_the_agent_does(agent: Agent, script: bytes, why:
 
 def test_reasons_are_readable_in_info_itself(agent: Agent) -> None:
     agent.reads(b"this is none")
-    assert ",why=line 1: 'is' is not read: here should be '%3D'," in agent.info._text({"dropin"}, PEER)
+    assert ",why=line 1: 'is' is not read: expected '%3D'," in agent.info._text({"dropin"}, PEER)
 
 
 def test_a_script_that_was_refused_is_shown_to_its_user_and_to_operators_alone(agent: Agent) -> None:

@@ -168,7 +168,7 @@ def test_what_no_agent_can_have_noted_is_not_believed(lie: dict[str, int]):
         of = {"lock_delay_ms": app, "t1_ns": app.held.tenure, "until_ns": app.held.tenure}.get(name, app.held)
         setattr(of, name, value)
     host.ledger.held(app.held, (0,) * 5)
-    assert "makes no sense" in (replay(host.journal, host.origin).trouble or "")
+    assert "is invalid" in (replay(host.journal, host.origin).trouble or "")
 
 
 def test_masters_that_there_are_not_prove_nothing():
@@ -176,7 +176,7 @@ def test_masters_that_there_are_not_prove_nothing():
     app = host.locked()
     app.held.tenure.gone.mask = 1 << 5
     host.ledger.held(app.held, (0,) * 5)
-    assert "makes no sense" in (replay(host.journal, host.origin).trouble or "")
+    assert "is invalid" in (replay(host.journal, host.origin).trouble or "")
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,8 @@ def test_a_journal_of_somewhere_else_is_not_read(name: str):
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "no journal"),
-        (b"#!/bin/sh\n" * 20, "no journal"),
+        (b"", "not the journal"),
+        (b"#!/bin/sh\n" * 20, "not the journal"),
         (MAGIC + struct.pack(">H", FORMAT + 1) + b"what it reads like", f"format {FORMAT + 1}"),
     ],
 )

@@ -27,6 +27,8 @@ class Transport:
 
     def write(self, data: bytes) -> None: ...
 
+    def get_extra_info(self, name: str) -> None: ...
+
     def pause_reading(self) -> None:
         self.reads = False
 

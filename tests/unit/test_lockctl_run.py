@@ -171,7 +171,7 @@ def test_an_agent_that_closes_at_once_again_is_not_waited_for_but_the_next_one_a
     ("answer", "told"),
     [
         (b"-EXPIRED none had it\r\n", "none had it"),
-        (b"-NOQUORUM m1=down\r\n", "none came after it"),
+        (b"-NOQUORUM m1=down\r\n", "no other agent took over"),
     ],
 )
 def test_a_next_agent_that_does_not_go_on_with_it_ends_the_command_before_the_deadline(
@@ -442,7 +442,7 @@ def test_whatever_left_the_group_of_the_command_is_told_and_gone_before_the_dead
     assert boottime_ns() < agent.granted_ns + 4_000 * MS
     assert those_of(folder) == []
     assert done.returncode == 76, done
-    assert "has not renewed it in time" in done.stderr
+    assert "did not renew it in time" in done.stderr
     if way in STAYING:
         assert (folder / "left.told").exists()
         assert (folder / "command.told").exists()
@@ -487,7 +487,7 @@ def test_a_keeper_that_is_killed_is_a_loss_at_once_and_nobody_gets_away(
         os.kill(keeper, signal.SIGKILL)
         assert lockctl.wait(60) == 76
         assert lockctl.stderr is not None
-        assert "keeps the command was killed" in lockctl.stderr.read()
+        assert "supervises the command was killed" in lockctl.stderr.read()
         assert those_of(folder) == []
 
 
@@ -582,4 +582,4 @@ def test_who_runs_as_another_user_is_named_and_holds_nothing_up(
     said = os.read(reader, 65_536).decode()
     os.close(reader)
     assert os.waitstatus_to_exitcode(status) == 76, said
-    assert re.search(r"sleep \(pid \d+\) runs as another user and can't be ended", said), said
+    assert re.search(r"sleep \(pid \d+\) runs as another user and can't be killed", said), said

@@ -47,7 +47,7 @@ def test_of_one_that_is_not_recognised_it_says_why_and_what_there_is(tmp_path: P
     result = lockctl_script(str(counter))
     assert result.exit_code == ExitStatus.NO
     why, form, _, *operations = result.output.splitlines()
-    assert why == "not recognised: INCR is no command of any operation"
+    assert why == "not recognised: INCR is not a command of any known operation"
     assert form == 'normal form: local v1 = redis.call("INCR", KEYS[1]) return v1'
     assert [line.strip().startswith(kind.value) for line, kind in zip(operations, Kind, strict=True)]
 
@@ -59,7 +59,7 @@ def test_programs_get_json() -> None:
     assert refused.exit_code == ExitStatus.NO
     document = json.loads(refused.output)
     assert (document["recognised"], document["normal_form"]) == (False, "")
-    assert document["why"] == "line 1: a string has no end"
+    assert document["why"] == "line 1: a string is not closed"
     assert list(document["operations"]) == [kind.value for kind in Kind]
 
 
@@ -76,4 +76,4 @@ def test_a_file_that_is_not_there_is_a_wrong_command_line() -> None:
 def test_one_that_is_too_long_is_not_read_whole() -> None:
     result = lockctl_script("-", script=b"-" * 1_000_000)
     assert result.exit_code == ExitStatus.NO
-    assert "more than 4096 are not read" in result.output
+    assert "at most 4096 are allowed" in result.output

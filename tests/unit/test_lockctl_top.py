@@ -17,7 +17,7 @@ from lockd.lockctl.agent import AgentClient
 from lockd.lockctl.errors import Unreachable
 from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.main import main
-from lockd.lockctl.top import CLASSES_SHOWN, LISTED_MOST, AgentReport, Screen
+from lockd.lockctl.top import LISTED_MOST, AgentReport, Screen
 
 Answers = dict[str, Any]
 
@@ -67,10 +67,14 @@ def report_of(found: Answers) -> AgentReport:
 
 
 def drawn(
-    report: AgentReport | None, trouble: str | None = None, rows: int | None = None, width: int = 160
+    report: AgentReport | None,
+    rows: int | None = None,
+    width: int = 160,
+    order: str = "worst",
+    patterns: tuple[str, ...] = (),
 ) -> str:
     console = Console(file=io.StringIO(), width=width, highlight=False)
-    console.print(Screen(console).picture(report, trouble, rows))
+    console.print(Screen(console, order, patterns).picture(report, None, rows))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
@@ -152,16 +156,124 @@ def test_the_hot_class_comes_first_with_its_longest_wait() -> None:
     assert lines.index(hot) < next(i for i, line in enumerate(lines) if line.startswith("idle"))
 
 
-def test_many_classes_are_cut_and_counted() -> None:
-    classes = {f"class_c{n:02}": a_class() for n in range(CLASSES_SHOWN + 5)}
-    assert "and 5 more" in drawn(report_of(answers(**{"INFO classes": classes})))
+LEASES, CLASSES = 500, 200
 
 
-def test_it_fits_the_terminal() -> None:
-    leases = [a_lease(f"job:{n}") for n in range(200)]
-    text = drawn(report_of(answers(**{"LOCKS * LOCAL": leases})), rows=30)
-    assert len(text.splitlines()) <= 30
-    assert "more" in text
+def a_busy_host(**more: Any) -> AgentReport:
+    """So many leases and classes; classes and their resources are named class-007, class-007:1."""
+    classes = {f"class_class-{n:03}": a_class(leases=2 + n % 3, grants=n) for n in range(CLASSES)}
+    leases = [
+        a_lease(f"class-{n % CLASSES:03}:{n}", **{"class": f"class-{n % CLASSES:03}", "held_ms": n})
+        for n in range(LEASES)
+    ]
+    info = {"leases": LEASES, "waiters": 3}
+    return report_of(answers(**{"INFO classes": classes, "LOCKS * LOCAL": leases, "info": info}, **more))
+
+
+FIVE_MASTERS = {"MASTERS": [a_master(f"m{n}") for n in range(1, 6)]}
+
+
+@pytest.mark.parametrize(("width", "rows"), [(80, 24), (120, 30), (200, 50)])
+@pytest.mark.parametrize(
+    "masters", [FIVE_MASTERS, {"MASTERS": [a_master("m1", 0), *FIVE_MASTERS["MASTERS"]]}]
+)
+def test_hundreds_of_leases_and_classes_are_cut_at_the_height_of_the_terminal(
+    width: int, rows: int, masters: dict[str, Any]
+) -> None:
+    lines = drawn(a_busy_host(**masters), rows=rows, width=width).splitlines()
+    shown = [sum(line.startswith(start) for line in lines) for start in ("class-", "class-")]
+    assert len(lines) <= rows
+    assert all(len(line) <= width for line in lines)
+    assert min(shown) >= 3
+    more = [int(line.split()[2]) for line in lines if line.startswith("… and ")]
+    names = [line.split()[0] for line in lines if line.startswith("class-")]
+    of_leases = [name for name in names if ":" in name]
+    assert more == [CLASSES - (len(names) - len(of_leases)), LEASES - len(of_leases)]
+
+
+def test_one_table_leaves_its_lines_to_the_other() -> None:
+    found = answers(**{"LOCKS * LOCAL": [a_lease(f"job:{n}") for n in range(200)]})
+    lines = drawn(report_of(found), rows=30).splitlines()
+    assert len(lines) == 30
+    assert any(line.startswith("other ") for line in lines)
+
+
+def test_without_a_terminal_nothing_is_cut() -> None:
+    text = drawn(a_busy_host())
+    assert "more" not in text
+    assert all(f"class-{n:03}:{n + CLASSES}" in text for n in range(CLASSES))
+
+
+def test_sums_stand_at_the_top() -> None:
+    top = drawn(a_busy_host(**FIVE_MASTERS), rows=24).splitlines()[:3]
+    assert "5 of 5 masters vote · 500 held, 200 classes · 3 waiting" in top[2]
+
+
+def first(order: str, classes: dict[str, dict[str, int]], leases: list[dict[str, Any]]) -> list[str]:
+    """Names of classes and resources, in the order in which they are drawn."""
+    found = {"INFO classes": {f"class_{name}": now for name, now in classes.items()}, "LOCKS * LOCAL": leases}
+    lines = drawn(report_of(answers(**found)), order=order).splitlines()
+    return [line.split()[0] for line in lines if line.startswith(("c-", "r-"))]
+
+
+ALL_KINDS = {
+    "c-quiet": a_class(leases=9, grants=1),
+    "c-busy": a_class(grants=9_000),
+    "c-waiting": a_class(waiters=9, oldest_wait_ms=10),
+    "c-waiting-longer": a_class(waiters=9, oldest_wait_ms=99_000),
+    "c-on-fewer": a_class(on_fewer_masters=2),
+    "c-lost": a_class(losses=1, last_loss_ms=5_000),
+}
+ALL_LEASES = [
+    a_lease("r-old", held_ms=90_000),
+    a_lease("r-new", held_ms=1),
+    a_lease("r-hot", waiters=9),
+    a_lease("r-on-fewer", masters=2),
+    a_lease("r-lost", lost=1),
+]
+
+
+@pytest.mark.parametrize(
+    ("order", "classes", "leases"),
+    [
+        ("worst", "lost on-fewer waiting-longer waiting busy quiet", "lost hot on-fewer old new"),
+        ("waiting", "waiting-longer waiting busy lost on-fewer quiet", "hot old lost on-fewer new"),
+        ("held", "quiet busy lost on-fewer waiting waiting-longer", "old hot lost on-fewer new"),
+        ("busy", "busy lost on-fewer waiting waiting-longer quiet", "new hot lost on-fewer old"),
+        ("name", "busy lost on-fewer quiet waiting waiting-longer", "hot lost new old on-fewer"),
+    ],
+)
+def test_what_comes_first_can_be_chosen(order: str, classes: str, leases: str) -> None:
+    expected = [f"c-{name}" for name in classes.split()] + [f"r-{name}" for name in leases.split()]
+    assert first(order, ALL_KINDS, ALL_LEASES) == expected
+
+
+def test_a_lost_lease_says_so_in_its_line_even_in_a_narrow_terminal() -> None:
+    found = answers(**{"LOCKS * LOCAL": [a_lease("nightly", lost=1)]})
+    [line] = [line for line in drawn(report_of(found), width=80).splitlines() if line.startswith("nightly")]
+    assert line.split()[-1] == "LOST"
+
+
+def test_only_classes_of_these_globs_are_shown_with_their_leases_and_their_sums() -> None:
+    lines = drawn(a_busy_host(), patterns=("class-00[1-3]", "class-199")).splitlines()
+    names = [line.split()[0] for line in lines[4:] if line.startswith("class-")]
+    chosen = ["class-001", "class-002", "class-003", "class-199"]
+    assert sorted(name for name in names if ":" not in name) == chosen
+    assert sorted({name.partition(":")[0] for name in names if ":" in name}) == chosen
+    assert "500 held, 200 classes" in lines[2]
+    assert lines[3] == "class-00[1-3], class-199: 4 classes · 12 held · 0 waiting"
+
+
+def test_a_glob_that_matches_no_class_says_so() -> None:
+    text = drawn(a_busy_host(), patterns=("nonsense",))
+    assert "no class matches" in text
+    assert "no lease of these classes is held" in text
+
+
+def test_columns_line_up() -> None:
+    lines = drawn(a_busy_host(), rows=50).splitlines()
+    numbers = [line for line in lines if line.startswith(("class ", "class-")) and ":" not in line]
+    assert len({len(line.rstrip()) for line in numbers}) == 1
 
 
 def test_more_leases_than_can_be_listed_are_not_asked_for() -> None:
@@ -170,6 +282,19 @@ def test_more_leases_than_can_be_listed_are_not_asked_for() -> None:
     text = drawn(report_of(found))
     assert f"{LISTED_MOST + 1} leases are too many to list" in text
     assert f"{LISTED_MOST + 1} held" in text
+
+
+@pytest.mark.parametrize(("words", "names"), [("--class job*", ["jobs"]), ("", ["jobs", "other"])])
+def test_json_has_the_chosen_classes(type_: Callable[..., Result], words: str, names: list[str]) -> None:
+    document = json.loads(type_(f"--json {words}", answers()).stdout)
+    assert sorted(document["classes"]) == names
+    assert len(document["leases"]) == 2
+
+
+def test_an_order_that_does_not_exist_is_a_wrong_command_line(type_: Callable[..., Result]) -> None:
+    done = type_("--sort size", answers())
+    assert done.exit_code == ExitStatus.USAGE
+    assert "'worst', 'waiting', 'held', 'busy', 'name'" in done.stderr
 
 
 @pytest.mark.parametrize("width", [80, 200])

@@ -101,7 +101,7 @@ def test_a_master_that_shows_another_masters_identity_beside_that_one_is_a_copy_
     """Its address is right: to put it into the entry of that name would be the worst that one could do."""
     state, reason = judged(replace(SOUND, identity=M2))
     assert state is State.COPIED
-    assert "it shows the identity of 'm2', which has it itself" in reason
+    assert "it shows the identity of 'm2', which answers too" in reason
     mixed_up = [OtherMaster("m2", "bb", ME), OtherMaster("m3", "cc", M3)]
     for others in (mixed_up, mixed_up[1:]):
         state, reason = judged(replace(SOUND, identity=M2), others)

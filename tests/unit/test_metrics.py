@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -22,22 +23,31 @@ from lockd.config.model import Config
 from lockd.core.clocks import Clocks
 from lockd.core.errors import ErrorWord
 from lockd.core.leases import Loss, Standing
+from lockd.core.locks import Locks
 from lockd.core.membership import Identity, MasterFacts, Memory, State
-from lockd.core.queues import Queue
+from lockd.core.queues import KeptEnd, Queue
 from lockd.core.slewing import Slewing
-from lockd.core.values import Refusal
+from lockd.core.tenures.places import RecallEnd
+from lockd.core.values import Chance, RedlockParameters, Refusal
 from lockd.masters.fleet import Fleet
 from lockd.metrics.canary import CANARY_OUTCOMES
 from lockd.metrics.collector import Metrics
 from lockd.metrics.counts import WAIT_S, Histogram
-from lockd.metrics.leases import LEASE_COMMANDS, LEASE_REFUSAL_CODES, OUTCOMES, REFUSAL_CODES, RELEASE_REASONS
+from lockd.metrics.leases import LEASE_REFUSAL_CODES, OUTCOMES, REFUSAL_CODES, RELEASE_REASONS
 from lockd.metrics.masters import NOT_COUNTED
+from lockd.server.quotas import Quotas
+from tests.harness.agent_series import AgentSeries
 from tests.harness.clocks import MS
 from tests.harness.configs import a_config
 from tests.harness.leases import a_lease
 
 NOW_NS = 1_000_000 * MS
 ALL, QUORUM = 0b111, 0b011
+OF_MASTERS_AND_CLOCKS = {
+    "lockd_master_evicted_keys_total", "lockd_master_clock_jumps_total", "lockd_standstills_total",
+    "lockd_stood_still_seconds_total",
+}  # fmt: skip
+"""What others count, and an agent only passes on."""
 
 
 @pytest.fixture
@@ -77,7 +87,7 @@ def sample_name(name: str, labels: dict[str, str]) -> str:
 
 def a_link(index: int, state: State) -> Any:
     master = SimpleNamespace(name=f"m{index + 1}", address=f"10.0.0.{index + 1}:6379")
-    return SimpleNamespace(index=index, state=state, master=master, facts=None)
+    return SimpleNamespace(index=index, state=state, master=master, facts=None, certificate_end_s=None)
 
 
 def a_fleet(*states: State, voting: int = ALL) -> Any:
@@ -88,7 +98,7 @@ def a_fleet(*states: State, voting: int = ALL) -> Any:
 
 def some_locks(**leases: Any) -> Any:
     queues = {name.encode(): a_queue(name.encode(), lease) for name, lease in leases.items()}
-    return SimpleNamespace(queues=queues, detached={}, waiting=0, draining=False)
+    return SimpleNamespace(queues=queues, detached={}, waiting=0, draining=False, draining_since_ns=None)
 
 
 def a_queue(resource: bytes, lease: Any) -> Queue:
@@ -104,21 +114,24 @@ def test_every_class_reason_and_limit_is_there_before_anything_happened(
         rows = product(*labels.values())
         return [sample_name(f"lockd_{name}", dict(zip(labels, row, strict=True))) for row in rows]
 
-    classes = ["billing", "jobs", "other", "canary"]
+    classes = ["billing", "jobs", "other"]
     masters = ["m1", "m2", "m3"]
     expected = [
-        *each("grants_total", **{"class": classes}),
+        *each("grants_total", **{"class": [*classes, "canary"]}),
         *each("slow_waits_total", **{"class": classes}),
         *each("leases", **{"class": classes}),
         *each("losses_total", **{"class": classes}, reason=Loss),
-        *each("refusals_total", **{"class": classes}, reason=map(str.lower, REFUSAL_CODES)),
-        *each("releases_total", **{"class": classes}, why=[why.replace(" ", "_") for why in RELEASE_REASONS]),
+        *each("refusals_total", **{"class": [*classes, "canary"]}, reason=map(str.lower, REFUSAL_CODES)),
+        *each("releases_total", reason=[one.replace(" ", "_") for one in RELEASE_REASONS]),
+        *each("failed_tries_total", reason=["taken", "timeout", "noquorum", "clock"]),
         *each("renewals_total", **{"class": classes}, outcome=["worked", "failed"]),
-        *each("wait_seconds_count", **{"class": classes}, outcome=OUTCOMES),
+        *each("wait_seconds_count", **{"class": classes}, outcome=["granted"]),
         *each(
             "lease_refusals_total",
-            **{"class": classes, "command": LEASE_COMMANDS, "reason": map(str.lower, LEASE_REFUSAL_CODES)},
+            **{"class": classes, "reason": map(str.lower, LEASE_REFUSAL_CODES)},
         ),
+        *each("kept_seconds_count", outcome=KeptEnd),
+        *each("recall_seconds_count", outcome=RecallEnd),
         *each("master_round_trip_seconds_count", master=masters, question=["vote", "probe"]),
         *each("master_votes_not_counted_total", master=masters, reason=NOT_COUNTED),
         *each("master_connects_total", master=masters),
@@ -134,10 +147,9 @@ def test_the_agent_says_what_it_is_and_how_it_is_configured(metrics: Metrics, co
         metrics,
         {
             f"build_info{{build={build()},version={__version__}}}": 1,
-            f"config_info{{cluster=shop,fingerprint={config.fingerprint()}}}": 1,
+            f"config_info{{fingerprint={config.fingerprint()},name=shop}}": 1,
             "masters": 3, "quorum": 2, "max_ttl_seconds": 60, "master_timeout_seconds": 0.25,
             "clock_skew_allowance_seconds": 0.1, "canary_interval_seconds": 10,
-            "limit{limit=connections}": config.limits.connections,
             "class_info{class=billing,page_on_loss=true}": 1,
             "class_info{class=canary,page_on_loss=false}": 1,
             "class_wait_objective_seconds{class=billing}": 0.2,
@@ -167,18 +179,17 @@ def test_what_becomes_of_leases_is_counted_by_class_and_as_other_where_none_is_c
         metrics,
         {
             "grants_total{class=billing}": 1, "leases{class=billing}": 1,
-            "wait_seconds_bucket{class=billing,le=0.0025,outcome=granted}": 0,
+            "wait_seconds_bucket{class=billing,le=0.001,outcome=granted}": 0,
             "wait_seconds_bucket{class=billing,le=0.005,outcome=granted}": 1,
             "wait_seconds_bucket{class=billing,le=+Inf,outcome=granted}": 1,
             "wait_seconds_sum{class=billing,outcome=granted}": 0.003,
-            "leases{class=jobs}": 0, "releases_total{class=jobs,why=app_gone}": 1,
-            "hold_seconds_bucket{class=jobs,le=1.0}": 0, "hold_seconds_bucket{class=jobs,le=5.0}": 1,
+            "leases{class=jobs}": 0, "releases_total{reason=app_gone}": 1,
+            "hold_seconds_bucket{class=jobs,le=1.0}": 0, "hold_seconds_bucket{class=jobs,le=10.0}": 1,
             "hold_seconds_sum{class=jobs}": 2, "grants_total{class=other}": 1,
             "renewals_total{class=jobs,outcome=worked}": 2, "renewals_total{class=jobs,outcome=failed}": 1,
             "losses_total{class=jobs,reason=not_renewed}": 1, "losses_total{class=jobs,reason=gone}": 0,
-            "failed_tries_total{class=jobs,reason=taken}": 1,
-            "failed_tries_total{class=jobs,reason=clock}": 0,
-            "refusals_total{class=jobs,reason=notheld}": 1, "releases_total{class=other,why=handed_on}": 1,
+            "failed_tries_total{reason=taken}": 1, "failed_tries_total{reason=clock}": 0,
+            "refusals_total{class=jobs,reason=notheld}": 1, "releases_total{reason=handed_on}": 1,
         },
     )  # fmt: skip
 
@@ -191,10 +202,12 @@ def test_what_becomes_of_leases_is_counted_by_class_and_as_other_where_none_is_c
 def test_contention_and_outage_are_never_counted_as_each_other(
     metrics: Metrics, code: str, outcome: str
 ) -> None:
-    metrics.leases.refused("jobs", Refusal(ErrorWord(code), "retry-after=7"), MS)
-    outcomes = {f"wait_seconds_count{{class=jobs,outcome={one}}}": int(one == outcome) for one in OUTCOMES}
-    refused = f"refusals_total{{class=jobs,reason={code.lower()}}}"
-    shows(metrics, outcomes | {refused: 1, "grants_total{class=jobs}": 0})
+    refusal = Refusal(ErrorWord(code), "retry-after=7")
+    metrics.leases.refused("jobs", refusal, MS)
+    metrics.canary.refused(refusal, MS)
+    outcomes = {f"canary_seconds_count{{outcome={one}}}": int(one == outcome) for one in OUTCOMES}
+    words = {f"refusals_total{{class=jobs,reason={one.lower()}}}": int(one == code) for one in REFUSAL_CODES}
+    shows(metrics, outcomes | words | {"grants_total{class=jobs}": 0})
 
 
 def test_a_wait_is_slow_above_its_own_objective_and_only_for_another_holder(metrics: Metrics) -> None:
@@ -222,11 +235,8 @@ def test_grants_refusals_and_slow_waits_of_a_scrape_are_of_one_instant(metrics: 
 def test_the_margin_is_what_validity_was_left_and_counts_only_what_apps_gave_back(metrics: Metrics) -> None:
     for why, at_ms in (("released", 60), ("released", 400), ("expired", 300)):
         metrics.leases.released(a_lease("billing", deadline_ns=300 * MS), why, at_ms * MS)
-    counts = {
-        f"release_margin_seconds_bucket{{class=billing,le={le}}}": n
-        for le, n in ((0.0, 1), (0.1, 1), (0.25, 2))
-    }
-    shows(metrics, counts | {"release_margin_seconds_count{class=billing}": 2})
+    counts = {f"release_margin_seconds_bucket{{class=billing,le={le}}}": n for le, n in ((0.1, 1), (1.0, 2))}
+    shows(metrics, counts | {"release_margin_seconds_sum{class=billing}": 0.24})
 
 
 def test_held_leases_are_told_apart_by_how_many_masters_confirmed_them(metrics: Metrics) -> None:
@@ -261,16 +271,16 @@ def test_the_canary_says_how_it_fared_and_when_it_last_worked_and_counts_failure
 def test_refusals_about_leases_are_no_refusals_of_locks(metrics: Metrics) -> None:
     """Or an app that extends what is long over would look like an outage, or like contention."""
     before = scraped(metrics)
-    metrics.leases.lease_refused("jobs", "extend", ErrorWord.NOQUORUM)
-    metrics.leases.lease_refused("nobody configured it", "unlock", ErrorWord.NOTHELD)
+    metrics.leases.lease_refused("jobs", ErrorWord.NOQUORUM)
+    metrics.leases.lease_refused("nobody configured it", ErrorWord.NOTHELD)
     changed = {
         name
         for name, value in scraped(metrics).items()
         if name.startswith("lockd_") and value != before[name]
     }
     assert changed == {
-        "lockd_lease_refusals_total{class=jobs,command=extend,reason=noquorum}",
-        "lockd_lease_refusals_total{class=other,command=unlock,reason=notheld}",
+        "lockd_lease_refusals_total{class=jobs,reason=noquorum}",
+        "lockd_lease_refusals_total{class=other,reason=notheld}",
     }
 
 
@@ -296,7 +306,7 @@ def test_an_exemplar_leads_from_a_slow_wait_to_its_lease_in_openmetrics_only(met
     text = openmetrics.generate_latest(metrics.registry).decode()
     line = next(line for line in text.splitlines() if "fence" in line)
     assert line == (
-        'lockd_wait_seconds_bucket{class="billing",le="0.05",outcome="granted"} 1.0'
+        'lockd_wait_seconds_bucket{class="billing",le="0.1",outcome="granted"} 1.0'
         ' # {fence="1795249311324028"} 0.04'
     )
     assert len([*openmetrics_parser.text_string_to_metric_families(text)]) > 20
@@ -310,7 +320,10 @@ def test_a_master_shows_where_it_is_and_what_it_accepts(metrics: Metrics, config
     )  # fmt: skip
     memory = Memory(used_bytes=30_000_000, most_bytes=64_000_000, evicted=7)
     identity = Identity("shop", "m2", 30_000)
-    fleet.links[1].facts = MasterFacts("id", "7.0.15", "master", 0, identity, {}, memory=memory)
+    facts = MasterFacts("id", "7.0.15", "master", 0, identity, {}, memory=memory, aof_rewrite_ok=False)
+    fleet.links[1].facts = facts
+    fleet.links[2].facts = replace(facts, aof_rewrite_ok=True)
+    fleet.links[1].certificate_end_s = 1_800_000_000.0
     metrics.attach(fleet, some_locks(), lambda: 0)
     shows(
         metrics,
@@ -318,13 +331,19 @@ def test_a_master_shows_where_it_is_and_what_it_accepts(metrics: Metrics, config
             "master_memory_used_bytes{master=m2}": 30_000_000,
             "master_memory_max_bytes{master=m2}": 64_000_000,
             "master_evicted_keys_total{master=m2}": 7,
+            "master_aof_rewrite_ok{master=m2}": 0,
+            "master_aof_rewrite_ok{master=m3}": 1,
+            "master_certificate_expiry_timestamp_seconds{master=m2}": 1_800_000_000,
             "master_info{address=10.0.0.2:6379,master=m2,version=7.0.15}": 1,
             "master_info{address=10.0.0.1:6379,master=m1,version=}": 1,
             "master_max_ttl_seconds{master=m2}": 30,
             "master_clock_trusted{master=m1}": 0,
         },
     )
-    unknown = {"lockd_master_evicted_keys_total{master=m1}", "lockd_master_max_ttl_seconds{master=m1}"}
+    names = (
+        "evicted_keys_total", "max_ttl_seconds", "aof_rewrite_ok", "certificate_expiry_timestamp_seconds",
+    )  # fmt: skip
+    unknown = {f"lockd_master_{name}{{master=m1}}" for name in names}
     assert not unknown & scraped(metrics).keys()
 
 
@@ -343,7 +362,7 @@ def test_what_the_links_and_the_server_report_is_counted(metrics: Metrics) -> No
         metrics,
         {
             "master_round_trip_seconds_bucket{le=0.002,master=m2,question=vote}": 0,
-            "master_round_trip_seconds_bucket{le=0.004,master=m2,question=vote}": 1,
+            "master_round_trip_seconds_bucket{le=0.005,master=m2,question=vote}": 1,
             "master_round_trip_seconds_sum{master=m2,question=probe}": 0.001,
             "master_votes_not_counted_total{master=m1,reason=late}": 1,
             "internal_errors_total": 1, "fence_rounds_total": 1, "forced_releases_total": 1,
@@ -355,10 +374,11 @@ def test_what_the_links_and_the_server_report_is_counted(metrics: Metrics) -> No
 
 def test_a_master_is_in_exactly_one_state_and_says_whether_it_votes(metrics: Metrics) -> None:
     metrics.attach(a_fleet(State.UP, State.BLANK, State.UP, voting=0b101), some_locks(), lambda: 7)
-    of_state = {f"master_state{{master=m2,state={state}}}": int(state == State.BLANK) for state in State}
+    states = {"m1": State.UP, "m2": State.BLANK, "m3": State.UP}
+    of_state = {f"master_state{{master={name},state={state}}}": 1 for name, state in states.items()}
     votes = {f"master_vote{{master=m{i}}}": vote for i, vote in ((1, 1), (2, 0), (3, 1))}
     shows(metrics, of_state | votes | {"masters_voting": 2, "connections": 7})
-    assert len([name for name in scraped(metrics) if "master_state{" in name]) == 3 * len(State)
+    assert len([name for name in scraped(metrics) if "master_state{" in name]) == 3
 
 
 def test_clock_offsets_are_off_the_median_and_absent_for_a_master_never_seen(metrics: Metrics) -> None:
@@ -381,9 +401,25 @@ def test_what_the_host_stood_still_how_its_clock_is_slewed_and_whether_the_agent
     fleet.slewing.ppm = -1_500
     metrics.attach(fleet, locks, lambda: 0)
     stood_still = {"standstills_total": 2, "stood_still_seconds_total": 31.5}
-    shows(metrics, stood_still | {"clock_slew_ppm": -1_500, "draining": 0})
-    locks.draining = True
-    shows(metrics, {"draining": 1})
+    shows(metrics, stood_still | {"clock_slew_ppm": -1_500, "draining": 0, "draining_seconds": 0})
+    locks.draining, locks.draining_since_ns = True, NOW_NS - 2_500 * MS
+    shows(metrics, {"draining": 1, "draining_seconds": 2.5})
+
+
+def test_the_limits_that_all_apps_share_show_what_is_used_as_a_refusal_goes_by_it(
+    metrics: Metrics, config: Config
+) -> None:
+    quotas = Quotas(Current(config))
+    metrics.agent.limits_in_use = quotas.in_use
+    usage = quotas.connected(1)
+    quotas.holds(usage)
+    quotas.waits(usage, 2)
+    quotas.all.buffered_bytes = 5_000
+    quotas.open_files = 300
+    used = {"connections": 1, "leases": 3, "waiters": 2, "buffered_bytes": 5_000}
+    most = {name: getattr(config.limits, name) for name in used} | {"connections": 200}
+    shows(metrics, {f"limit_used{{limit={name}}}": count for name, count in used.items()})
+    shows(metrics, {f"limit_max{{limit={name}}}": count for name, count in most.items()})
 
 
 def test_whether_apps_find_the_socket_is_shown(metrics: Metrics) -> None:
@@ -502,3 +538,81 @@ class Waiter:
 
     def __init__(self, asked_ns: int) -> None:
         self.asked_ns = asked_ns
+
+
+def test_refusals_are_counted_and_only_what_was_granted_has_buckets(metrics: Metrics) -> None:
+    for word in (ErrorWord.TAKEN, ErrorWord.NOQUORUM, ErrorWord.DENIED):
+        metrics.leases.refused("jobs", Refusal(word, "so"), 20 * MS)
+        metrics.canary.refused(Refusal(word, "so"), 20 * MS)
+    samples = scraped(metrics)
+    assert samples["lockd_wait_seconds_count{class=jobs,outcome=granted}"] == 0
+    buckets = [name for name in samples if "_seconds_bucket{" in name and "le=+Inf" not in name]
+    with_outcome = [name for name in buckets if "outcome=" in name]
+    assert with_outcome
+    assert all("outcome=granted" in name for name in with_outcome)
+    shows(metrics, {"canary_seconds_sum{outcome=contended}": 0.02})
+
+
+def test_the_class_of_the_canary_shows_only_what_availability_is_made_of(metrics: Metrics) -> None:
+    metrics.leases.granted(a_lease("canary"), 201 * MS)
+    metrics.leases.released(a_lease("canary"), "released", 300 * MS)
+    metrics.leases.tried_in_vain("canary", ErrorWord.NOQUORUM)
+    shown = {name.partition("{")[0] for name in scraped(metrics) if "class=canary" in name}
+    assert shown == {"lockd_class_info", "lockd_grants_total", "lockd_refusals_total"}
+    shows(
+        metrics,
+        {
+            "grants_total{class=canary}": 1, "grants_total{class=other}": 0,
+            "releases_total{reason=released}": 0, "failed_tries_total{reason=noquorum}": 0,
+        },
+    )  # fmt: skip
+
+
+def test_how_tenures_were_kept_and_asked_for_is_told_of_all_classes_together(metrics: Metrics) -> None:
+    for label in ("billing", "jobs"):
+        metrics.leases.kept_no_more(label, KeptEnd.LOCKED, 30 * MS)
+        metrics.leases.asked_back(label, RecallEnd.SILENT, 250 * MS)
+        metrics.leases.turn_over(label, 20 * MS)
+        metrics.leases.taken_over(a_lease(label))
+        metrics.leases.asked("script")
+    shows(
+        metrics,
+        {
+            "kept_seconds_count{outcome=locked}": 2, "kept_seconds_sum{outcome=locked}": 0.06,
+            "recall_seconds_count{outcome=silent}": 2, "recall_seconds_sum{outcome=silent}": 0.5,
+            "turn_seconds_bucket{le=0.1}": 2, "taken_over_total": 2, "asked_total{via=script}": 2,
+        },
+    )  # fmt: skip
+
+
+def test_an_agent_with_ten_classes_and_five_masters_has_less_than_a_thousand_series() -> None:
+    """Prometheus keeps those of each agent. There were 4,121, then 2,230. All have been counted once that can
+    be, in every class, and of every master."""
+    agent = AgentSeries(classes=10, masters=5)
+    at_first = agent.count
+    agent.everything()
+    assert at_first <= agent.count < 1_000
+
+
+def test_every_counter_and_histogram_is_there_before_anything_was_counted() -> None:
+    agent = AgentSeries(classes=2)
+    before = {(sample.name, *sample.labels.items()) for sample in agent.samples()}
+    agent.everything()
+    new = {(sample.name, *sample.labels.items()) for sample in agent.samples()} - before
+    assert {name for name, *_ in new} == {"lockd_config_restart_needed"}
+    counted = [
+        s for s in agent.samples() if s.name.startswith("lockd_") and s.name.endswith(("_total", "_count"))
+    ]
+    assert [s for s in counted if s.value == 0 and s.name not in OF_MASTERS_AND_CLOCKS] == []
+
+
+def test_draining_is_measured_from_when_it_began_however_often_it_is_asked_for(
+    metrics: Metrics, config: Config
+) -> None:
+    parameters = RedlockParameters(len(config.masters))
+    locks = Locks(parameters, a_fleet(), metrics.leases, Chance(lambda: b""))
+    metrics.attach(a_fleet(), locks, lambda: 0)
+    shows(metrics, {"draining_seconds": 0})
+    locks.drain(NOW_NS - 3_000 * MS)
+    locks.drain(NOW_NS - 1_000 * MS)
+    shows(metrics, {"draining_seconds": 3})

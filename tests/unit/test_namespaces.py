@@ -86,8 +86,8 @@ def test_roots_process_is_seen_to_be_here_and_a_containers_is_not(agent: list[st
     told = seen(agent, [[], ["unshare", "--mount"], IN_A_CONTAINER], path)
     assert told == [
         "0 None",
-        "0 it is in a container: it has a mount namespace of its own",
-        "0 it is in a container: it has a pid namespace of its own",
+        "0 it is in a container: it has a separate mount namespace",
+        "0 it is in a container: it has a separate pid namespace",
     ]
 
 

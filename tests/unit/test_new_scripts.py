@@ -139,7 +139,7 @@ async def test_of_each_user_so_many_are_read_and_of_all(cache: ACache) -> None:
         cache.asks(number)
     assert 12 <= 30 - len(cache.refused()) <= 20
     assert str(cache.refused()[0]).startswith("LIMIT scripts: ")
-    assert "Pass values in ARGV: each new text is a new script" in cache.refusals[0]
+    assert "Pass values in ARGV: each different text is a new script" in cache.refusals[0]
     asked = len(cache.told)
     for number in range(12):
         cache.asks(1_000 + number, uid=1001)
@@ -167,7 +167,7 @@ async def test_a_failure_of_ours_is_told_and_the_next_is_read() -> None:
     scripts.read(COUNTS % 1, PEER, b"", told.append)
     scripts.read(RELEASE, PEER, b"", told.append)
     await until(lambda: len(told) == 2)
-    assert str(told[0]).startswith("ERR the agent failed")
+    assert str(told[0]).startswith("ERR internal error of the agent")
     assert isinstance(told[1], Recognised)
     assert len(incidents.failures) == 1
 
@@ -284,7 +284,7 @@ async def test_what_is_loaded_is_there_for_what_is_behind_it(agent: AnAgent) -> 
     )
     *told, refused, pong = await agent.replies(7)
     assert told == [b"$40", sha, b"*1", b":1", b":1"]
-    assert refused.startswith(b"-ERR this script is no lock operation")
+    assert refused.startswith(b"-ERR lockd does not recognise this script as a lock operation")
     assert pong == b"+PONG"
 
 

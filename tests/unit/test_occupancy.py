@@ -94,7 +94,9 @@ class Walked(dict[bytes, Any]):
 def test_who_asks_all_the_time_has_it_walked_once_in_a_while() -> None:
     queues, now_ns = Walked({b"a": a_queue(b"a", held(b"a"))}), NOW_NS
     counted = RecentOccupancy(
-        an_occupancy, SimpleNamespace(queues=queues, detached={}, draining=False), lambda: now_ns
+        an_occupancy,
+        SimpleNamespace(queues=queues, detached={}, draining=False, draining_since_ns=None),
+        lambda: now_ns,
     )
     for _ in range(100):
         assert list(counted.steps()) == []

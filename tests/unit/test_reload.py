@@ -74,9 +74,9 @@ def test_a_new_class_counts_from_0_and_one_that_was_removed_goes_on_where_it_was
     metrics.leases.granted(a_lease("new"), 20 * MS)
     metrics.leases.released(a_lease("old"), "released", 0)
     assert lines_of(metrics, "lockd_grants_total") == {"old": 1, "new": 1, "other": 0, "canary": 0}
-    assert lines_of(metrics, "lockd_slow_waits_total") == {"old": 1, "new": 0, "other": 0, "canary": 0}
+    assert lines_of(metrics, "lockd_slow_waits_total") == {"old": 1, "new": 0, "other": 0}
     assert lines_of(metrics, "lockd_class_wait_objective_seconds")["old"] == 0.01
-    assert set(lines_of(metrics, "lockd_waiters")) == {"old", "new", "other", "canary"}
+    assert set(lines_of(metrics, "lockd_waiters")) == {"old", "new", "other"}
     reload(old)
     metrics.leases.granted(a_lease("old"), 20 * MS)
     assert lines_of(metrics, "lockd_grants_total")["old"] == 2

@@ -158,9 +158,9 @@ NOT_RECOGNISED = {
     "@sesamecare-oss redlock 1.4.0/extend": "redis.pcall",
     "@sesamecare-oss redlock 1.4.0/release": "redis.pcall",
     "bsm redislock 0.9.4/obtain": "no operation",
-    "python-redis-lock 4.0.1/reset_all": "KEYS is no command",
+    "python-redis-lock 4.0.1/reset_all": "KEYS is not a command",
     "redlock-universal 0.8.5/atomic_extend": "sizes that are not known",
-    "redlock-universal 0.8.5/batch_acquire": "not known",
+    "redlock-universal 0.8.5/batch_acquire": "an unknown value",
     "simple-redis-mutex 3.0.0/release": "string is not known",
 }
 """They select a database; compare parts of values; are of all locks; want more than 0 left; have a value for
@@ -277,12 +277,12 @@ def test_a_script_that_does_something_else_or_more_is_not_recognised(name: str) 
     ("name", "why"),
     [
         ("overwrites", "it overwrites another's value"),
-        ("a loop in a loop", "a loop in a loop"),
-        ("counts from 1", "it counts what are not keys"),
-        ("a counter beside", "INCR is no command of any operation"),
-        ("deletes two keys", "it is of KEYS[2], too"),
-        ("the value is the TTL, too", "one string is two things"),
-        ("deletes only what has a TTL", "what it does is no operation: free: nothing, own: deleted"),
+        ("a nested loop", "a nested loop"),
+        ("counts from 1", "it counts something other than keys"),
+        ("a counter beside", "INCR is not a command of any known operation"),
+        ("deletes two keys", "it also uses KEYS[2]"),
+        ("the value is the TTL, too", "one string is used for two things"),
+        ("deletes only what has a TTL", "it is not one of the known operations: free: nothing, own: deleted"),
     ],
 )
 def test_why_it_is_none_is_said(name: str, why: str) -> None:
@@ -304,11 +304,11 @@ def test_why_it_is_none_is_said(name: str, why: str) -> None:
         ),
         (
             NO_OPERATIONS["compares numbers"],
-            "tonumber of what may be none: compare what get returns with ARGV[n] as it is",
+            "tonumber of a value that may not be a number: compare what get returns with ARGV[n] as it is",
         ),
         (
             "return tostring(redis.call('get', KEYS[1])) == ARGV[1]",
-            "tostring of what is no string: compare what get returns with ARGV[n] as it is",
+            "tostring of a value that is not a string: compare what get returns with ARGV[n] as it is",
         ),
     ],
 )
@@ -397,22 +397,22 @@ def test_so_are_any_words_of_scripts(words: list[bytes]) -> None:
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        (b"x" * (MOST_BYTES + 1), f"more than {MOST_BYTES} are not read"),
-        (b"; " * (MOST_TOKENS + 1), f"more than {MOST_TOKENS} words"),
-        (b"return " + b"(" * 250, "levels are not read"),
-        (b"return " + b"not " * 250, "levels are not read"),
-        (b"return 1" + b"+1" * 140, "levels are not read"),
-        (b"return a" + b".a" * 140, "levels are not read"),
-        (b"if a then " * 90, "levels are not read"),
+        (b"x" * (MOST_BYTES + 1), f"at most {MOST_BYTES} are allowed"),
+        (b"; " * (MOST_TOKENS + 1), f"more than {MOST_TOKENS} tokens"),
+        (b"return " + b"(" * 250, "levels are not supported"),
+        (b"return " + b"not " * 250, "levels are not supported"),
+        (b"return 1" + b"+1" * 140, "levels are not supported"),
+        (b"return a" + b".a" * 140, "levels are not supported"),
+        (b"if a then " * 90, "levels are not supported"),
         (b"return " + b"9" * 4000, "only whole numbers"),
-        (b"return 'x", "a string has no end"),
-        (b"return [==[x]=]", "a string has no end"),
-        (b"--[[", "a comment has no end"),
+        (b"return 'x", "a string is not closed"),
+        (b"return [==[x]=]", "a string is not closed"),
+        (b"--[[", "a comment is not closed"),
         (b"return '\\300'", "there is no byte 300"),
-        (b"return 1 return 2", "the script should be over"),
+        (b"return 1 return 2", "expected the end of the script"),
         (b"return 1.5", "only whole numbers"),
-        (b"redis.call\n('get', KEYS[1])", "Lua doesn't know"),
-        (b"\0", "no sign of Lua"),
+        (b"redis.call\n('get', KEYS[1])", "this may or may not be a call"),
+        (b"\0", "not valid in Lua"),
     ],
 )
 def test_what_is_too_much_or_no_lua_is_said_with_its_line(script: bytes, why: str) -> None:
@@ -441,7 +441,7 @@ def test_how_long_is_looked_at_a_script_is_bounded(script: bytes, monkeypatch: p
     monkeypatch.setattr(Steps, "take", lambda steps: (taken.append(steps), take(steps)))
     refused = recognise(script)
     assert isinstance(refused, NotRecognised)
-    assert refused.why == "it is too long to be followed"
+    assert refused.why == "it is too complex to follow"
     assert len(taken) == MOST_STEPS + 1
 
 

@@ -199,7 +199,7 @@ def test_a_holder_is_told_when_its_lease_has_ended_on_so_many_that_a_quorum_is_f
     if told:
         [(_, reason)] = app.losses
         missing_s = f"{app.held.missing_ns / 1e9:.3f} s"
-        assert reason == f"{missing_s} of it are gone: this host stood still, or clocks were set"
+        assert reason == f"{missing_s} of it are gone: this host was paused, or clocks were set"
         assert app.held.lost_by is Loss.CLOCKS
     else:
         assert (app.losses, app.held.deadline_ns) == ([], until_ns)

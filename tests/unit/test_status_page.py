@@ -8,11 +8,20 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
+import pytest
+
 from lockd.core.leases import Standing
 from lockd.core.queues import Queue
 from lockd.health import LOSS_IS_NEWS_MS
 from lockd.http.pages import SAFETY
-from lockd.http.status_page import HostStatus, render
+from lockd.http.status_page import (
+    CLASS_ORDERS,
+    CLASS_PATHS,
+    CLASSES_SHOWN,
+    HostStatus,
+    render,
+    render_classes,
+)
 from lockd.metrics.occupancy import Occupancy
 from tests.harness.clocks import MS
 from tests.harness.leases import a_lease
@@ -144,7 +153,7 @@ def test_what_masters_say_cannot_become_markup_and_is_cut() -> None:
 
 def test_it_has_no_scripts_and_nothing_from_elsewhere() -> None:
     reader = Reader(render(a_status(held(b"x"))))
-    assert set(reader.references) == {"/metrics", "/healthz", "/readyz"}
+    assert set(reader.references) == {"/metrics", "/healthz", "/readyz", *CLASS_PATHS} - {"/classes"}
     assert not {"script", "img", "link", "iframe", "form", "object"} & set(reader.tags)
 
 
@@ -158,6 +167,90 @@ def test_however_many_leases_there_are_the_page_stays_small() -> None:
     page = render(a_status(*(held(b"<" * 500 + b"%d" % n) for n in range(5_000))))
     assert "5000 held" in page
     assert len(page) < 10_000
+
+
+COUNTS = {"grants": 12, "refusals": 3, "losses": 0, "losses_meant": 0}
+
+
+def with_classes(**numbers: tuple[dict[str, int], dict[str, int]]) -> HostStatus:
+    """Of each class its numbers now, and its totals."""
+    occupancy = Occupancy(numbers, masters=3, timeout_ms=250)
+    totals = {}
+    for label, (now, counts) in numbers.items():
+        for name, value in now.items():
+            setattr(occupancy.by_class[label], name, value)
+        totals[label] = COUNTS | counts
+    return a_status(occupancy=occupancy, totals=totals)
+
+
+MANY = with_classes(**{f"class-{n:03}": ({"leases": n % 5}, {}) for n in range(200)})
+
+
+def names(page: str) -> list[str]:
+    return [name for name in re.findall(r"<tr><td>([^<]*)</td>", page) if not name.startswith("m")]
+
+
+def test_hundreds_of_classes_are_cut_on_the_first_page_which_leads_to_all() -> None:
+    page = render(MANY)
+    assert len(names(page)) == CLASSES_SHOWN
+    assert f'… and {200 - CLASSES_SHOWN} more: <a href="/classes">all 200 classes</a>' in page
+    assert "… and" not in render(a_status())
+    assert names(render_classes(MANY, "name")) == [f"class-{n:03}" for n in range(200)]
+
+
+def test_sums_of_all_classes_stand_first_on_either_page() -> None:
+    for page in (render(MANY), render_classes(MANY, "name")):
+        [sums] = re.findall(r'<tbody>\n<tr class="sum">(.*?)</tr>', page)
+        cells = re.findall(r"<td[^>]*>([^<]*)</td>", sums)
+        assert cells == ["all classes", "400", "0", "", "", "2400", "600", "0", "0"]
+    assert "160 of 200 classes are in use" in render(MANY)
+
+
+ALL_KINDS = with_classes(
+    busy=({"leases": 1}, {"grants": 9_000}),
+    idle=({}, {}),
+    full=({"leases": 9}, {"refusals": 70}),
+    waiting=({"waiters": 9, "oldest_wait_ns": 10 * MS}, {}),
+    waiting_longer=({"waiters": 1, "oldest_wait_ns": 99_000 * MS}, {"losses": 7, "losses_meant": 7}),
+    on_fewer=({"leases": 2, "on_fewer": 2}, {}),
+    lost=({}, {"losses": 1, "last_loss_ms": 5_000}),
+    lost_long_ago=({}, {"losses": 3, "last_loss_ms": LOSS_IS_NEWS_MS}),
+)
+
+
+@pytest.mark.parametrize(
+    ("order", "first"),
+    [
+        ("", ["lost", "on_fewer", "waiting", "waiting_longer", "full", "busy", "idle", "lost_long_ago"]),
+        ("name", ["busy", "full", "idle"]),
+        ("held", ["full", "on_fewer", "busy"]),
+        ("waiting", ["waiting", "waiting_longer", "busy"]),
+        ("longest-wait", ["waiting_longer", "waiting", "busy"]),
+        ("not-on-all-masters", ["on_fewer", "busy"]),
+        ("granted", ["busy", "full"]),
+        ("refused", ["full", "busy"]),
+        ("lost", ["lost_long_ago", "lost", "busy"]),
+        ("ended-on-purpose", ["waiting_longer", "busy"]),
+    ],
+)
+def test_each_order_has_a_page_and_says_by_which_column_it_is_sorted(order: str, first: list[str]) -> None:
+    page = render_classes(ALL_KINDS, order)
+    assert names(page)[: len(first)] == first
+    marked = re.findall(r'<th class="[^"]* by"><a href="/classes/([^"]*)">', page)
+    assert marked == ([order] if order else [])
+
+
+def test_every_column_of_classes_leads_to_an_order() -> None:
+    linked = re.findall(r'<th[^>]*><a href="(/classes/[^"]*)">', render(a_status()))
+    assert set(linked) == CLASS_PATHS.keys() - {"/classes"}
+    assert [CLASS_PATHS[path] for path in linked] == list(CLASS_ORDERS)[1:]
+
+
+def test_the_page_of_all_classes_does_not_refresh_so_that_it_can_be_searched() -> None:
+    assert "refresh" in render(MANY).partition("</head>")[0]
+    page = render_classes(MANY, "held")
+    assert "refresh" not in page.partition("</head>")[0]
+    assert set(Reader(page).references) == {"/", *CLASS_PATHS}
 
 
 def test_the_headers_allow_one_style_sheet_and_nothing_else() -> None:

@@ -15,7 +15,7 @@ from lockd.client.errors import LockdError
 from lockd.client.leading import RESIGNED, Deposed, Elected, Leader
 
 Stand = Callable[[Callable[[Lease, str], object]], Awaitable[Lease]]
-"""Ask for the lease; who is told of its loss."""
+"""Asks for the lease; the listener is told of its loss."""
 
 
 class Leadership(Leader[Lease]):
@@ -29,16 +29,18 @@ class Leadership(Leader[Lease]):
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def wait(self) -> None:
-        """Until it has ended. Raises what ended it, if that was not `aclose`: a refusal for good (Denied, a
-        wrong option), or what a callback raised."""
+        """Wait until it has ended. Raises the cause of the end, if that was not `aclose`: a final refusal
+        (Denied, a wrong option), or what a callback raised."""
         await asyncio.wait([self._task])
         if not self._task.cancelled():
             self._task.result()
 
     async def aclose(self) -> None:
-        """Stand no more. A leader is deposed first, and the lease is given back when `deposed` and `elected`
-        have ended: then this returns, too, but where one of them has called it. Raises as `wait`."""
-        # What ends already is let end: `deposed` would be cut short, and what `elected` tidies up.
+        """Stop standing. A leader is deposed first, and the lease is given back when `deposed` and `elected`
+        have ended. Then this returns, too, except in a callback, where it returns at once. Raises as
+        `wait`."""
+        # If it is ending already, let it end: otherwise `deposed`, and the clean-up in `elected`, would be
+        # cut short.
         if not self._closing and not self._ending:
             self._task.cancel()
         self._closing = True
@@ -71,7 +73,7 @@ class Leadership(Leader[Lease]):
                 await asyncio.sleep(rest_s)
 
     async def _serve(self, lease: Lease, lost: asyncio.Future[str]) -> None:
-        """For a term. When this is cancelled it is over."""
+        """For one term. When this is cancelled, the term is over."""
         self.trouble = ""
         if lost.done():
             # Before anybody was elected.
@@ -85,7 +87,7 @@ class Leadership(Leader[Lease]):
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 work.result()
-                # Not the future itself, which would be cancelled together with us.
+                # Not the future itself, which would be cancelled together with this task.
                 await asyncio.wait([lost])
         finally:
             self._ending = True

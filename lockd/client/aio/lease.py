@@ -21,7 +21,7 @@ from lockd.client.requests import Request, to_ms
 from lockd.client.state import LONGEST_SLEEP_S, HeldLease, View, names_of
 from lockd.clock import boottime_ns
 
-# Most leases are short: nobody need listen to those, and no task is made.
+# Most leases are short: nothing has to listen for those, and no task is made.
 _LISTEN_AFTER_S = 0.05
 
 T = TypeVar("T")
@@ -31,8 +31,8 @@ OnLost = Callable[["Lease", str], object]
 class Lease(HeldLease):
     """A resource that this process holds. In a forked child it holds nothing.
 
-    What it says of itself is what the event loop has read. After something blocked the loop for longer than
-    the TTL, it says that the lease is lost; once the loop has run, it may know better.
+    Its properties show what the event loop has read. If something blocked the loop for longer than the TTL,
+    the lease seems lost; once the loop has run, it may know better.
     """
 
     __slots__ = ("__weakref__", "_connection", "_listener", "_on_lost", "_pool", "_timer", "_turn")
@@ -50,9 +50,9 @@ class Lease(HeldLease):
         self._listen_soon()
 
     async def extend(self, ttl: float) -> None:
-        """Have it last for at least `ttl` seconds from now, also when cancelled. LockLost when it is lost.
-        NoQuorum when too few masters can be asked, and AgentUnreachable when its agent is gone: it is good
-        until its deadline."""
+        """Make it last for at least `ttl` seconds from now, also when cancelled. LockLost when it is lost.
+        NoQuorum when too few masters can be asked, and AgentUnreachable when its agent is gone: then it is
+        valid until its deadline."""
         ttl_ms = to_ms(ttl, "ttl")
         if gone := self._gone():
             raise self._lost(gone)
@@ -61,8 +61,8 @@ class Lease(HeldLease):
     async def release(self) -> bool:
         """Give the resource back, also when cancelled. LockLost when it was not held all the time.
 
-        False when there was nothing to give back, since it was released before or is the parent process's,
-        and when the agent can't be told: then it is free at its deadline.
+        False when there was nothing to give back, since it was released before or belongs to the parent
+        process, and when the agent can't be told: then it is free at its deadline.
         """
         if self._gone():
             return False
@@ -74,9 +74,10 @@ class Lease(HeldLease):
         return told
 
     async def _give_back(self) -> tuple[str, LockdError | None]:
-        """Why it was lost before, and how this failed, if so. What the agent was not told, it is later."""
+        """Returns why it was lost before, and how this release failed, if it did. An agent that was not told
+        is told later."""
         view, lost_before = self._view, ""
-        # No shield, which costs a task: when this is cancelled, another does it.
+        # Not with a shield, which costs a task: if this is cancelled, another task does it.
         try:
             async with self._turn:
                 await self._stop_listening()
@@ -106,7 +107,7 @@ class Lease(HeldLease):
                 self._listen_soon()
 
     async def _ask(self, request: Request[T]) -> T:
-        """Over its connection; where that is closed, over another, which carries its news from then on."""
+        """Over its connection; if that is closed, over another, which carries its news from then on."""
         if self._connection is None:
             return await self._pool.request(request)
         if self._connection.is_connected:
@@ -176,7 +177,7 @@ def _drop(connection: AsyncAgentConnection, listener: asyncio.Task[None] | None)
 
 
 def _listen(lease_ref: ref[Lease]) -> None:
-    """Start listening for a lease, without keeping alive one that its app has dropped."""
+    """Start listening for a lease, without keeping a dropped lease alive."""
     lease = lease_ref()
     if lease is not None and not lease._over:
         work = _heed(lease_ref, lease._view, lease._connection)
@@ -184,13 +185,13 @@ def _listen(lease_ref: ref[Lease]) -> None:
 
 
 async def _heed(lease_ref: ref[Lease], view: View, connection: AsyncAgentConnection | None) -> None:
-    """Take in pushes until the lease is lost or the task is cancelled; tell its holder when that is due."""
+    """Read pushes until the lease is lost or the task is cancelled; tell its holder when that is due."""
     told = False
     while True:
         if not told and (reason := view.due(boottime_ns())):
             told = True
             if (lease := lease_ref()) is not None:
-                # In a task of its own: it may well release the lease, and so end this one.
+                # In a separate task: it may release the lease, and so end this one.
                 lease._pool.start(lease._tell(reason))
                 lease = None
         if view.loss:
@@ -209,8 +210,8 @@ async def _heed(lease_ref: ref[Lease], view: View, connection: AsyncAgentConnect
 
 
 async def _resumed(lease_ref: ref[Lease]) -> AsyncAgentConnection | None:
-    """Have the agent that is there now go on with it, over a connection that it gets its news by; None where
-    there is none yet."""
+    """Ask the present agent to go on with it, over a connection that then gets its news; None if there is no
+    agent yet."""
     lease = lease_ref()
     if lease is None:
         return None

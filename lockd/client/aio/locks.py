@@ -1,7 +1,7 @@
 """Locks for asyncio programs: `from lockd.aio import Client`.
 
 As sync/, with awaits where the agent is asked. A lease that is held for more than a moment has a task that
-reads what the agent pushes, so `check`, `lost` and `remaining` need not ask anybody.
+reads the agent's pushes, so `check`, `lost` and `remaining` need not ask.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lockd.client.state import View
 
 
 class LockOptions(LeaseOptions, total=False):
-    """What `acquire` takes beside the resource."""
+    """The options of `acquire`, apart from the resource."""
 
     on_lost: OnLost | None
 
@@ -51,7 +51,8 @@ class Client:
     def lock(self, resource: Resource | Resources, **options: Unpack[LockOptions]) -> LockBlock:
         """For `async with`: the resource is held while the block runs. Options: those of `acquire`.
 
-        When the lease was lost meanwhile, the end of the block raises LockLost, unless the block had raised.
+        If the lease was lost meanwhile, the end of the block raises LockLost, unless the block raised
+        something itself.
         """
         return LockBlock(self, resource, options)
 
@@ -68,7 +69,8 @@ class Client:
     ) -> Lease:
         """As `lockd.Client.acquire`. `on_lost` is called in the event loop, and may be a coroutine function.
 
-        Cancelled, it leaves nothing locked, unless `detached` was granted just then: that ends at its `ttl`.
+        If it is cancelled, nothing stays locked, unless `detached` was granted just then: that ends at its
+        `ttl`.
         """
         attempt = Attempt(requests.keys_of(resource), ttl, wait)
         return await self._acquire(
@@ -95,7 +97,7 @@ class Client:
                 attempt, resource, on_lost, max_hold=max_hold, detached=False, slots=None
             )
 
-        Attempt([key], ttl, wait)  # what makes no sense is said at once
+        Attempt([key], ttl, wait)  # wrong options are reported at once
         return Leadership(stand, elected, deposed)
 
     async def _acquire(

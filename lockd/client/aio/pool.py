@@ -1,4 +1,4 @@
-"""The connections of one client, of which the idle ones serve what comes next, and its tasks."""
+"""The connections of one client, and its tasks. Idle connections are used for the next requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Pool:
-    """For the tasks of one event loop: in another one, and in a forked child, it begins with none."""
+    """For the tasks of one event loop: in another loop, and in a forked child, it starts empty."""
 
     def __init__(self, socket: str, timeout_s: float, max_idle: int) -> None:
         self.socket = socket
@@ -44,9 +44,9 @@ class Pool:
             self.put(connection)
 
     def give_back_later(self, names: Iterable[tuple[bytes, bytes]], until_ns: int) -> None:
-        """What no agent was there to take back: the next one would go on with it, for nobody. Not past its
-        deadline: then none does. names: as `requests.unlock`."""
-        # By a thread: a loop that ends cancels its tasks, and the process may go on.
+        """Give back later what no agent was there to take: the next agent would go on with it, for nobody.
+        Not past its deadline: then no agent does. names: as `requests.unlock`."""
+        # In a thread: a loop that ends cancels its tasks, and the process may go on.
         SyncPool(self.socket, self.timeout_s, 0).give_back_later(names, until_ns)
 
     async def take(self) -> AsyncAgentConnection:
@@ -73,12 +73,12 @@ class Pool:
             connection.close()
 
     def close(self) -> None:
-        """The idle ones. Those of leases that are held stay."""
+        """The idle ones. Those of held leases stay."""
         while self.idle:
             self.idle.pop().close()
 
     async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for `work`, which goes on to its end when the waiting is cancelled."""
+        """Wait for `work`, which goes on to its end if the waiting is cancelled."""
         return await asyncio.shield(self.start(work))
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

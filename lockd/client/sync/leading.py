@@ -1,12 +1,12 @@
-"""`client.lead(...)`: standing for leader until it is closed, in a thread of its own.
+"""`client.lead(...)`: standing for leader until it is closed, in a separate thread.
 
     stand ─▶ granted ─▶ elected(lease) ──── lost ─▶ deposed(lease, why), before the deadline ─▶ give back ─┐
       ▲                        └────────── closed ─▶ deposed(lease, why) ─▶ give back ─▶ end              │
       └───────────────────────────────────────────────────────────────────────────────────────────────────┘
 
-A term is a lease: its fence is its number, and larger than that of every term before. Nobody else is elected
-before the deadline of a term that its leader was told of, or before `deposed` has returned where it gives
-way.
+A term is a lease. Its number is the fence, which is larger than that of every earlier term. No other leader
+is elected before the deadline that this one was told, or, if it gives the lease back, before `deposed` has
+returned.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from lockd.client.leading import RESIGNED, Deposed, Elected, Leader
 from lockd.client.sync.lease import Lease
 
 Stand = Callable[[Attempt, Callable[[Lease, str], object]], Lease]
-"""Ask for the lease by that attempt; who is told of its loss."""
+"""Asks for the lease with that attempt; the listener is told of its loss."""
 
 
 class _Term:
-    """One lease of the leader's. led: `elected` has it. deposing: `deposed` is called, or was. done: that has
+    """One lease of the leader's. led: `elected` has it. deposing: `deposed` was called. done: it has
     returned. failure: what it raised."""
 
     def __init__(self) -> None:
@@ -59,16 +59,18 @@ class Leadership(Leader[Lease]):
         self._thread.start()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until it has ended, for `timeout` seconds at most: whether it has. Raises what ended it, if that
-        was not `close`: a refusal for good (Denied, a wrong option), or what a callback raised."""
+        """Wait until it has ended, for `timeout` seconds at most; returns whether it has. Raises the cause of
+        the end, if that was not `close`: a final refusal (Denied, a wrong option), or what a callback
+        raised."""
         self._thread.join(timeout)
         if self._failure is not None:
             raise self._failure
         return not self._thread.is_alive()
 
     def close(self) -> None:
-        """Stand no more. A leader is deposed first, and the lease is given back when `deposed` and `elected`
-        have returned: then this returns, too, but where one of them has called it. Raises as `wait`."""
+        """Stop standing. A leader is deposed first, and the lease is given back when `deposed` and `elected`
+        have returned. Then this returns, too, except in a callback, where it returns at once. Raises as
+        `wait`."""
         self._closing.set()
         self._woken.set()
         if self._lease is None:
@@ -84,12 +86,12 @@ class Leadership(Leader[Lease]):
                 if lease is not None:
                     self._serve(lease, term)
         except BaseException as failure:
-            # Also told of where nobody waits.
+            # Reported even if nobody waits.
             self._failure = failure
             threading.excepthook(threading.ExceptHookArgs((type(failure), failure, None, self._thread)))
 
     def _campaign(self, term: _Term) -> Lease | None:
-        """Until there is a lease, or nobody wants it any more."""
+        """Until there is a lease, or it should not lead any more."""
         while not self._closing.is_set():
             try:
                 return self._stand(self._attempt, lambda lease, why: self._is_lost(lease, term, why))
@@ -110,7 +112,7 @@ class Leadership(Leader[Lease]):
             if term.led:
                 self._lead(lease, term)
         finally:
-            # Also where a callback raised: that keeps the lease alive, and so it would be renewed.
+            # Also if a callback raised: its traceback keeps the lease alive, so the lease would be renewed.
             self._lease = None
             with suppress(LockdError):
                 lease.release()
@@ -130,14 +132,14 @@ class Leadership(Leader[Lease]):
                 raise term.failure
 
     def _is_lost(self, lease: Lease, term: _Term, reason: str) -> None:
-        """Called in a thread of its own: `elected` may run for as long as the term."""
+        """Called in a separate thread: `elected` may run for as long as the term."""
         with term.lock:
             term.lost = reason
         if term.led:
             self._depose(lease, term, reason)
             self._woken.set()
             if term.failure is not None:
-                # Told at once: `elected` may never return, if it was not told.
+                # Reported at once: `elected` may never return if it isn't told.
                 raise term.failure
 
     def _depose(self, lease: Lease, term: _Term, reason: str) -> None:

@@ -22,13 +22,13 @@ from lockd.clock import boottime_ns
 T = TypeVar("T")
 OnLost = Callable[["Lease", str], object]
 _RESTS = 4
-"""An agent that hung is left alone for so many times as long as it was waited for."""
+"""How long an agent that hung is left alone, as a multiple of how long it was waited for."""
 
 
 class Lease(HeldLease):
     """A resource that this process holds. Threads may share it; in a forked child it holds nothing.
 
-    What it says of itself is up to date: it takes in what the agent sent, and asks when that was long ago.
+    Its properties are up to date: it reads what the agent sent, and asks when that was long ago.
     """
 
     __slots__ = ("__weakref__", "_connection", "_hangs_until_ns", "_pool", "_turn", "_watch")
@@ -46,8 +46,9 @@ class Lease(HeldLease):
             self._watch = watcher.watch(self, on_lost)
 
     def extend(self, ttl: float) -> None:
-        """Have it last for at least `ttl` seconds from now. LockLost when it is lost. NoQuorum when too few
-        masters can be asked, and AgentUnreachable when its agent is gone: it is good until its deadline."""
+        """Make it last for at least `ttl` seconds from now. LockLost when it is lost. NoQuorum when too few
+        masters can be asked, and AgentUnreachable when its agent is gone: then it is valid until its
+        deadline."""
         ttl_ms = to_ms(ttl, "ttl")
         if gone := self._gone():
             raise self._lost(gone)
@@ -60,8 +61,8 @@ class Lease(HeldLease):
     def release(self) -> bool:
         """Give the resource back. LockLost when it was not held all the time.
 
-        False when there was nothing to give back, since it was released before or is the parent process's,
-        and when the agent can't be told: then it is free at its deadline.
+        False when there was nothing to give back, since it was released before or belongs to the parent
+        process, and when the agent can't be told: then it is free at its deadline.
         """
         if self._gone():
             return False
@@ -74,7 +75,7 @@ class Lease(HeldLease):
                     watcher.forget(self._watch)
                 lost_before, failure = self._give_back()
             except BaseException:
-                # An interrupt: nobody else gives it back.
+                # An interrupt: nothing else gives it back.
                 self._give_back_later()
                 raise
             told = self._judge(lost_before, failure)
@@ -83,7 +84,8 @@ class Lease(HeldLease):
             return told
 
     def _give_back(self) -> tuple[str, LockdError | None]:
-        """Why it was lost before, and how this failed, if so. What the agent was not told, it is later."""
+        """Returns why it was lost before, and how this release failed, if it did. An agent that was not told
+        is told later."""
         view, lost_before = self._view, ""
         try:
             if view.stale(boottime_ns()):
@@ -112,7 +114,7 @@ class Lease(HeldLease):
             return self._view.why_lost(boottime_ns())
 
     def _ask_how_it_is(self) -> None:
-        """Not over and over: each time an agent that hangs would keep the app for the whole time-out."""
+        """Not over and over: an agent that hangs would block the app for the whole timeout each time."""
         if boottime_ns() < self._hangs_until_ns:
             return
         try:
@@ -134,7 +136,7 @@ class Lease(HeldLease):
             raise self._lost(view.loss) from None
 
     def _ask(self, request: Request[T]) -> T:
-        """Over its connection; where that is closed, over another, which carries its news from then on."""
+        """Over its connection; if that is closed, over another, which carries its news from then on."""
         if self._connection is None:
             return self._pool.request(request)
         if self._connection.is_connected:
@@ -175,7 +177,7 @@ class Lease(HeldLease):
         return -1 if self._connection is None else self._connection.file
 
     def listen(self) -> None:
-        # Whoever has the turn reads what there is.
+        # The thread whose turn it is reads what there is.
         if self._turn.acquire(blocking=False):
             try:
                 if not self._over:
@@ -206,7 +208,7 @@ class Lease(HeldLease):
             error.add_note(str(failure))
 
     def __del__(self) -> None:
-        # One that was interrupted before it had begun is given back by who was about to have it.
+        # If __init__ was interrupted, the caller gives the lease back.
         if getattr(self, "_over", True) or self._pid != os.getpid():
             return
         if self._watch is not None:

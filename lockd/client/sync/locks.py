@@ -5,9 +5,9 @@
         ledger.write(..., fence=lease.fence)
 
 The agent does the work: it renews what this process holds, and frees it when the process is dead. Each held
-lease has a connection of its own, over which it is heard of. One that breaks is made anew when it is needed.
-No thread is started unless a lease is to be watched (`on_lost`), or no agent was there when it should have
-been told something: one then does so for all.
+lease has a separate connection for its news. A connection that breaks is made again when it is needed. No
+thread is started unless a lease has to be watched (`on_lost`), or an agent was away when it should have been
+told something: then one thread does so for all.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from lockd.client.sync.pool import Pool
 
 
 class LockOptions(LeaseOptions, total=False):
-    """What `acquire` takes beside the resource."""
+    """The options of `acquire`, apart from the resource."""
 
     on_lost: OnLost | None
 
 
 class Client:
-    """Locks through the agent of this host. Threads may share it; a forked child gets connections of its own.
+    """Locks through the agent of this host. Threads may share it; a forked child gets new connections.
 
-    socket: where the agent listens; else LOCKD_SOCKET of the environment, else /run/lockd/lockd.sock.
+    socket: where the agent listens; by default LOCKD_SOCKET of the environment, or /run/lockd/lockd.sock.
     timeout: how many seconds the agent may take for an answer, beyond a lock's `wait`.
     max_idle: how many connections are kept open for the next locks.
     """
@@ -62,7 +62,8 @@ class Client:
     def lock(self, resource: Resource | Resources, **options: Unpack[LockOptions]) -> LockBlock:
         """For `with`: the resource is held while the block runs. Options: those of `acquire`.
 
-        When the lease was lost meanwhile, the end of the block raises LockLost, unless the block had raised.
+        If the lease was lost meanwhile, the end of the block raises LockLost, unless the block raised
+        something itself.
         """
         return LockBlock(self, resource, options)
 
@@ -79,16 +80,16 @@ class Client:
     ) -> Lease:
         """Lock `resource` until the lease is released or its holder is gone. All times are in seconds.
 
-        resource: a name; or a list of names: all of them or none, `wait` is for the whole, and the lease is
-        as good as the worst of theirs (`lease.fences` has the fence of each).
-        ttl: after how long others get the resource when this host dies. While the lease is held, the agent
-        renews it again and again, but not beyond `max_hold` (None: that of its class).
-        wait: for how long to stand in line when another holds it.
+        resource: a name, or a list of names. Of a list, all are locked or none; `wait` is for the whole list,
+        and the lease is valid while each of them is (`lease.fences` has the fence of each).
+        ttl: after how long others can get the resource when this host dies. While the lease is held, the
+        agent keeps renewing it, but not beyond `max_hold` (None: that of its class).
+        wait: how long to stand in line when another holds it.
         detached: not renewed; it outlives this process and ends at its `ttl`.
-        slots: one of so many equal locks of the resource, whichever is free first; `lease.slot` says which.
-        on_lost: `on_lost(lease, reason)` is called once, in a thread of its own, before the deadline, when
-        the lease is lost or nobody is there to renew it any more; `lease.remaining()` says how much time is
-        left.
+        slots: take one of this many equal locks of the resource, whichever is free first; `lease.slot` is its
+        number.
+        on_lost: `on_lost(lease, reason)` is called once, in a separate thread, before the deadline, when the
+        lease is lost or no agent is there to renew it; `lease.remaining()` says how much time is left.
 
         Raises Taken, or WaitTimeout after `wait`, when another holds it; NoQuorum, Denied, LimitReached,
         Draining, ClockRefused; AgentUnreachable.
@@ -106,16 +107,17 @@ class Client:
         wait: float = 30.0,
         max_hold: float | None = None,
     ) -> Leadership:
-        """Stand for leader from now on, in a thread of its own, until what is returned is closed.
+        """Stand for leader from now on, in a separate thread, until the returned Leadership is closed.
 
-        elected: `elected(lease)` is called when this process becomes the leader; it may run for as long as it
-        is. `lease.fence` is the term: it grows from one to the next. What a callback raises ends the
-        leadership: then the lease is given back, and `wait` and `close` raise it.
-        deposed: `deposed(lease, reason)` is called once for each term, before its deadline; in another thread
-        where `elected` still runs: the work of a leader has to end before `lease.remaining()` is over. When
-        both have returned, it stands again. wait: for how long to stand in line at a time, as far as the
-        class allows. A term ends at `max_hold` at the latest (None: that of the class): a class of leaders
-        has a long one.
+        elected: `elected(lease)` is called when this process becomes the leader; it may run for as long as
+        the process leads. `lease.fence` is the term, which grows from one leader to the next. An exception in
+        a callback ends the leadership: the lease is given back, and `wait` and `close` raise the exception.
+        deposed: `deposed(lease, reason)` is called once for each term, before its deadline. If `elected` is
+        still running, that happens in another thread: the leader's work has to end before
+        `lease.remaining()` is over. When both have returned, this process stands again.
+        wait: how long to stand in line at a time, as far as the class allows.
+        max_hold: a term ends after this time at the latest (None: that of the class). Give leaders a class
+        with a long one.
         """
         key = requests.key_of(resource)
 
@@ -171,12 +173,12 @@ class Client:
             raise
 
     def holder(self, resource: str | bytes) -> dict[str, Any] | None:
-        """Who holds a resource, on whichever host (resource, holder, host, pid, uid, fence, kept, ttl_ms,
+        """The holder of a resource, on any host (resource, holder, host, pid, uid, fence, kept, ttl_ms,
         held_ms, masters, of, quorum); None when it is free."""
         return self._pool.request(requests.holder(resource))
 
     def locks(self, pattern: str | bytes = "*", *, local: bool = False) -> list[dict[str, Any]]:
-        """Who holds which resources that match the glob; `local`: of those held through this agent only."""
+        """The holders of the resources that match the glob; `local`: only those held through this agent."""
         return self._pool.request(requests.locks(pattern, local))
 
     def masters(self) -> list[dict[str, Any]]:

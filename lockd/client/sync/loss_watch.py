@@ -1,8 +1,8 @@
-"""The one thread of a process that watches the leases whose holders asked to be told of a loss (`on_lost`).
+"""The one thread of a process that watches leases for their holders (`on_lost`).
 
 It sleeps in the kernel until an agent says something or closes a connection, or until a lease should have
-been renewed by now: an agent that hangs says nothing at all. Callbacks run in threads of their own, because
-the next loss can't wait for what an app does about the first.
+been renewed: an agent that hangs says nothing at all. Callbacks run in separate threads, because the next
+loss can't wait for what an app does about the first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NEVER_NS = 1 << 63
 
 
 class Watchable(Protocol):
-    """A lease, to its watcher."""
+    """A lease, as its watcher sees it."""
 
     @property
     def view(self) -> View: ...
@@ -34,15 +34,16 @@ class Watchable(Protocol):
         """The number of its connection; -1 when it has none."""
 
     def listen(self) -> None:
-        """Take in what the agent has said, without waiting: neither for it, nor for another thread."""
+        """Read what the agent has said, without waiting for it or for another thread."""
 
     def resume(self) -> bool:
-        """Have the agent that is there now go on with it, if its connection is closed. True when there is
-        nothing left to do."""
+        """Ask the present agent to go on with it, if its connection is closed. True when there is nothing
+        left to do."""
 
 
 class WatchedLease:
-    """A lease that is watched. It doesn't keep the lease alive: one that its app has dropped has to end."""
+    """A lease that is watched. It doesn't keep the lease alive: a lease that its app has dropped has to
+    end."""
 
     __slots__ = ("file", "lease", "on_lost", "resuming")
 
@@ -54,7 +55,7 @@ class WatchedLease:
 
 
 class LossWatcher:
-    """Tells each watched lease's `on_lost` once: being in `_watches` means that it was not told yet."""
+    """Calls each watched lease's `on_lost` once: a lease in `_watches` was not told yet."""
 
     def __init__(self) -> None:
         self._thread: Thread | None = None
@@ -62,11 +63,11 @@ class LossWatcher:
         survive_forks(self)
 
     def _fresh(self) -> None:
-        # An RLock: a lease can be finalized, and so forgotten, at any allocation, also at one under the lock.
+        # An RLock: a lease can be finalized, and so forgotten, at any allocation, even one under the lock.
         self._lock = RLock()
         self._watches: set[WatchedLease] = set()
         self._by_file: dict[int, WatchedLease] = {}
-        """A file that was closed is another connection's by now, perhaps: the last one counts."""
+        """The number of a closed file may belong to another connection by now: the last one counts."""
         self._next_ns = _NEVER_NS
 
     def _forked(self) -> None:
@@ -90,19 +91,19 @@ class LossWatcher:
         return watch
 
     def forget(self, watch: WatchedLease) -> bool:
-        """Stop watching. False when that had happened already."""
+        """Stop watching. False if it was not watched any more."""
         with self._lock:
             if watch not in self._watches:
                 return False
             self._watches.remove(watch)
             if not self._watches:
-                # The thread sleeps without end now: the next lease has to wake it, however late it is due.
+                # The thread now sleeps without end: the next lease has to wake it, however late it is due.
                 self._next_ns = _NEVER_NS
             self._listen_no_more(watch)
             return True
 
     def moved(self, watch: WatchedLease) -> None:
-        """Its lease is heard of over another connection from now on."""
+        """News of its lease comes over another connection from now on."""
         lease = watch.lease()
         with self._lock:
             self._listen_no_more(watch)
@@ -136,7 +137,7 @@ class LossWatcher:
             call = Thread(target=watch.on_lost, args=(lease, reason), name="lockd on_lost", daemon=True)
             try:
                 call.start()
-            except RuntimeError:  # no more threads to be had: late for others is better than never
+            except RuntimeError:  # no thread can be started: late for others is better than never
                 call.run()
 
     def _start(self) -> None:

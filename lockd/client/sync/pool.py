@@ -1,4 +1,4 @@
-"""The connections of one client: the idle ones serve what comes next."""
+"""The connections of one client: idle ones are used for the next requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Pool:
-    """Threads may share it; in a forked child it begins with none."""
+    """Threads may share it; in a forked child it starts empty."""
 
     def __init__(self, socket: str, timeout_s: float, max_idle: int) -> None:
         self.socket = socket
@@ -44,7 +44,7 @@ class Pool:
         return answer
 
     def ask(self, request: Request[T]) -> tuple[AgentConnection, T]:
-        """The answer, and the connection that it came over, for `put`."""
+        """The answer, and the connection over which it came, for `put`."""
 
         def over(connection: AgentConnection) -> tuple[AgentConnection, T]:
             try:
@@ -56,8 +56,8 @@ class Pool:
         return self.over_one(over)
 
     def give_back_later(self, names: Iterable[tuple[bytes, bytes]], until_ns: int) -> None:
-        """What no agent was there to take back: the next one would go on with it, for nobody. Not past its
-        deadline: then none does. names: as `requests.unlock`."""
+        """Give back later what no agent was there to take: the next agent would go on with it, for nobody.
+        Not past its deadline: then no agent does. names: as `requests.unlock`."""
         for name in names:
             resumer.add(partial(self._is_given_back, name, until_ns))
 
@@ -71,8 +71,8 @@ class Pool:
         return True
 
     def over_one(self, ask: Callable[[AgentConnection], T]) -> T:
-        """What this comes to, over a connection that is good: an idle one may be closed, to an agent that was
-        stopped, and then nothing was asked over it."""
+        """The result of this request, over a good connection. An idle one may be closed, because its agent
+        was stopped, and then nothing was asked over it."""
         while True:
             try:
                 return ask(self._take())
@@ -97,7 +97,7 @@ class Pool:
             connection.close()
 
     def close(self) -> None:
-        """The idle ones. Those of leases that are held stay."""
+        """The idle ones. Those of held leases stay."""
         with suppress(IndexError):
             while True:
                 self.idle.pop().close()

@@ -1,4 +1,4 @@
-"""The one thread of a process that does what can be done only when an agent is there again."""
+"""The one thread of a process for work that can only be done when an agent is there again."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from lockd.client.forks import survive_forks
 
 
 class Resumer:
-    """Tries each task again and again until it says that it is done. A task may wait for an agent: nothing
-    that is due at a certain time is done here."""
+    """Tries each task again and again until it is done. A task may wait for an agent, so nothing that is due
+    at a certain time is done here."""
 
     def __init__(self) -> None:
         self._fresh()
         survive_forks(self)
 
     def _fresh(self) -> None:
-        # An RLock: a lease that was dropped adds a task when it is finalized, at any allocation, also at one
-        # under the lock.
+        # An RLock: a dropped lease adds a task when it is finalized, at any allocation, even one under the
+        # lock.
         self._lock = RLock()
         self._tasks: list[Callable[[], bool]] = []
         self._runs = False
@@ -31,9 +31,9 @@ class Resumer:
         self._fresh()
 
     def add(self, task: Callable[[], bool]) -> None:
-        """True from `task`: it is done, or needs no doing any more."""
+        """True from `task`: it is done, or need not be done any more."""
         if sys.is_finalizing():
-            # No thread would run any more, and with the process all that it holds is free.
+            # No thread would run any more, and when the process ends, everything that it holds is free.
             return
         with self._lock:
             self._tasks.append(task)
@@ -43,7 +43,7 @@ class Resumer:
         try:
             Thread(target=self._run, name="lockd resumer", daemon=True).start()
         except RuntimeError:
-            # No more threads to be had: the next task tries to start one anew.
+            # No thread can be started: the next task tries again.
             self._runs = False
 
     def _run(self) -> None:
@@ -63,7 +63,7 @@ def _is_done(task: Callable[[], bool]) -> bool:
     try:
         return task()
     except Exception:
-        # A mistake of ours. The others' tasks go on.
+        # An error of the client. The other tasks go on.
         traceback.print_exc()
         return True
 

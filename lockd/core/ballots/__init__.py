@@ -1,1 +1,2 @@
-"""Questions put to several masters at once, and what their answers add up to: a module for each kind."""
+"""Questions that are put to several masters at once, and how their answers are counted: one module for each
+kind."""

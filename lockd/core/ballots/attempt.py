@@ -10,29 +10,29 @@ from lockd.core.values import Terms
 
 
 class AttemptOutcome(Enum):
-    """What a try came to."""
+    """The outcome of a try."""
 
     GRANTED = "granted"
     """A quorum said yes."""
     TAKEN = "taken"
-    """Somebody has it, as far as can be known."""
+    """Another has it, as far as can be known."""
     SPLIT = "split"
-    """Nobody has a quorum, nor can anybody have it: several try at the same moment, or it is reserved for a
-    host whose turn it is."""
+    """No host has a quorum, or can have one: several try at the same moment, or it is reserved for the host
+    whose turn it is."""
     NO_QUORUM = "no quorum"
 
 
 class Attempt(Ballot):
     """One try to get a lease: the first round of Redlock, with the masters' proposals for the fence.
 
-    nonce: what tells this try from every other one (rule 4). token: what its app is to name its lease by;
-    shown: the same where the masters show it behind the nonce. holder_nonces: those that the masters show
-    which refuse it, with how long each lasts there in `taken_ms`. reserved_ms: for how long those
-    have reserved it that refuse it since it is another host's turn.
+    nonce: tells this try from every other one (rule 4). token: the name that the app will use for its lease.
+    shown: the token, if the masters show it after the nonce. holder_nonces: the nonces of other leases on the
+    masters that refuse this try; `taken_ms` has how long each will last there. reserved_ms: how long the
+    resource is reserved on masters that refuse because it is another host's turn.
 
-    place: what its host waits under, for waited_us already, and the grace_ms that it takes; b'': nobody
-    waits. asks: nobody waits, and whoever has it is asked under that place whether it only keeps it.
-    recalled: others wait for it before it is even granted.
+    place: the name under which this host waits, for waited_us so far, with the grace_ms that it needs; b'':
+    it does not wait. asks: it does not wait, and asks the present holder's agent, under that place, whether
+    the tenure is only kept. recalled: others wait for it already, before it is granted.
     """
 
     __slots__ = (
@@ -121,9 +121,9 @@ class Attempt(Ballot):
             self.weigh(now_ns)
 
     def weigh(self, now_ns: int) -> None:
-        """Settle as soon as a quorum said yes, or can't any more and it is certain what to say then:
-        contention is never reported as an outage, nor an outage as contention, nor a split vote as a lease
-        of somebody's."""
+        """Settle as soon as a quorum said yes, or as soon as none can and the right answer is certain.
+        Contention is never reported as an outage, nor an outage as contention, nor a split vote as another's
+        lease."""
         if self.yes_count >= self._quorum:
             self.settle(AttemptOutcome.GRANTED, now_ns)
             return
@@ -135,8 +135,8 @@ class Attempt(Ballot):
             if voters + pending < self._quorum:
                 self.settle(AttemptOutcome.NO_QUORUM, now_ns)
             return
-        # Whoever is on most masters may have a quorum with the silent ones, until a quorum is known not to
-        # have him.
+        # The lease that is on most masters may have a quorum together with the silent ones, until it is known
+        # that it has not.
         without_him = voters - max(map(self.holder_nonces.count, self.holder_nonces), default=0)
         if without_him >= self._quorum:
             self.settle(AttemptOutcome.SPLIT, now_ns)
@@ -155,12 +155,12 @@ class Attempt(Ballot):
 
     @property
     def landed(self) -> int:
-        """The masters where the lease is, or may be: all that were asked but for those that certainly said no
+        """The masters where the lease is, or may be: all that were asked, except those that certainly said no
         (rule 3)."""
         return self.asked & ~self.absent
 
     def agreed_fence(self) -> int | None:
-        """The fence, when a quorum named the same one (rule 6)."""
+        """The fence, if a quorum named the same one (rule 6)."""
         first = self.fences[0]
         same = self.fences.count(first)
         if same >= self._quorum:
@@ -168,9 +168,9 @@ class Attempt(Ballot):
         return next((value for value in self.fences if self.fences.count(value) >= self._quorum), None)
 
     def retry_after_ms(self) -> int:
-        """When, by the masters' word, so many of the others' leases will have run out that a quorum could say
-        yes. Never by the word of one alone that says more than all others: it may be wrong, and to ask again
-        too soon costs nothing."""
+        """When, according to the masters, enough of the other leases will have run out that a quorum could
+        say yes. One master that names a longer time than all others does not count alone: it may be wrong,
+        and asking again too soon costs nothing."""
         missing = self._quorum - self.yes_count
         expiries = sorted((*self.taken_ms, *self.reserved_ms))
         if not len(expiries) >= missing > 0:

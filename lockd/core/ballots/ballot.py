@@ -1,7 +1,8 @@
-"""What all ballots have.
+"""What all ballots have in common.
 
-A ballot is asked of some masters (`asked`, as bits), hears from each at most once, and settles as soon as its
-outcome is certain. Answers that come later still count (rule 2): they say where a lease really is.
+A ballot is asked of some masters (`asked`, as bits), gets an answer from each at most once, and settles as
+soon as its outcome is certain. Answers that come later still count (rule 2): they say where a lease really
+is.
 """
 
 from collections.abc import Callable
@@ -22,22 +23,22 @@ REFUSALS = {
 
 
 class Ended(Enum):
-    """What any ballot may come to."""
+    """Outcomes that any ballot may have."""
 
     DONE = "done"
-    """There was nothing to decide: all have answered."""
+    """All have answered, and there was nothing to decide."""
     ABANDONED = "abandoned"
-    """Nobody wants what it may still bring."""
+    """Its result is not wanted any more."""
     BROKEN = "broken"
-    """It failed by a mistake of ours."""
+    """It failed by an error of the agent."""
 
 
 class Ballot:
-    """The part that all have: who was asked, who is still to answer, and why the others didn't.
+    """The common part: which masters were asked, which still have to answer, and why others didn't.
 
-    t1_ns was read before the first byte was sent. until_ns: no longer worth sending after this (to a master
-    that was away). gained_ns: what the masters' clocks had gained then (rule 11d). outcome: what it came to;
-    None as long as it is open.
+    t1_ns was read before the first byte was sent. until_ns: after this it is not worth sending any more (to a
+    master that was away). gained_ns: what the masters' clocks had gained then (rule 11d). outcome: None as
+    long as it is open.
     """
 
     __slots__ = (
@@ -64,16 +65,17 @@ class Ballot:
         self.outcome: Enum | None = None
         self.silent: dict[int, str] = {}
         self.reply = reply
-        """Who waits for the outcome, until they are answered; an Attempt's is its holder."""
+        """The requests that wait for the outcome, until they are answered. For an Attempt it is the
+        holder."""
 
     def done(self, lease: Extended | None) -> None:
-        """Answer who waits for it, once."""
+        """Answer the waiting requests, once."""
         reply, self.reply = self.reply, None
         if reply is not None:
             reply.done(lease)
 
     def refused(self, refusal: Refusal) -> None:
-        """Refuse who waits for it, once."""
+        """Refuse the waiting requests, once."""
         reply, self.reply = self.reply, None
         if reply is not None:
             reply.refused(refusal)
@@ -84,12 +86,12 @@ class Ballot:
     def answered(
         self, master: int, status: int, value: int, counts: bool, now_ns: int, holder_nonce: bytes = b""
     ) -> None:
-        """A master's answer. counts: it has a vote (rules 8, 11, 14), known at the moment of its answer.
-        holder_nonce: that of the lease that it has instead, where it says so."""
+        """A master's answer. counts: the master has a vote (rules 8, 11, 14), as known when it answered.
+        holder_nonce: the nonce of the lease that it has instead, if it says so."""
         raise NotImplementedError
 
     def unanswered(self, master: int, why: str, now_ns: int) -> None:
-        """No answer will come from this master any more, and what it did is not known."""
+        """This master will not answer any more, and what it did is not known."""
         if self.pending >> master & 1:
             self.pending &= ~(1 << master)
             self.silent[master] = why
@@ -98,7 +100,7 @@ class Ballot:
 
     def time_out(self, now_ns: int) -> None:
         """The masters' time is up: those that didn't answer count as silent, though their answers may still
-        come."""
+        arrive."""
         if self.outcome is not None:
             return
         for master in bits(self.pending):

@@ -10,32 +10,33 @@ from lockd.core.values import Reply
 
 
 class ExtensionOutcome(Enum):
-    """What an extension came to."""
+    """The outcome of an extension."""
 
     PROVEN = "proven"
     """A quorum had it all the time."""
     GONE = "gone"
-    """So many masters lost it, or never had it, that a quorum can't have had it."""
+    """So many masters lost it, or never had it, that no quorum can have had it all the time."""
     NO_QUORUM = "no quorum"
 
 
 class Extension(Ballot):
     """Going on with a lease, where it is.
 
-    word: what it has to be known by; with a mark (its own agent asks) that is its nonce, else the token that
+    word: what it has to be known by. With a mark (its own agent asks) that is its nonce, else the token that
     its app has. mark: the number of its last proof, as it is noted where it was put back since then.
 
     Only masters that had it all the time prove it: where it was put back, another may have held the resource
-    in between. Those are noted in `gone`, and count from the next proof on; so are the masters of the `last`
-    proof that show another's or none. `missing`: those that show none and never had it, as far as is known:
-    there it may be put back, once this has proven it (rule 2). missed: told of those that say so afterwards.
+    in between. Those masters are noted in `gone`, and count from the next proof on. The same goes for masters
+    of the `last` proof that now show another's lease or none. `missing`: masters that show none and never had
+    it, as far as is known. There it may be put back once this extension has proven it (rule 2). missed:
+    called for those that say so afterwards.
 
-    before: where its agent has taken it over from another, the nonces that it may have there. Each master
-    changes those into `word`, and shows the `token` behind it (rule 13). there_ms: it was proven so long ago,
-    and where it came later, by what the agent before had under way, it counts from the next proof on; None:
-    it was proven since, and that is so wherever it still has an old one.
+    before: the nonces that the lease may have on the masters, if its agent has taken it over. Each master
+    changes such a nonce into `word`, and shows the `token` after it (rule 13). there_ms: how long ago it was
+    proven by the previous agent. Where it arrived later, by commands that agent had under way, it counts from
+    the next proof on. None: it was proven since then, so it counts wherever it still has an old nonce.
 
-    hides: where a token is shown, it is shown no more: what it names is over.
+    hides: a token that is shown is not shown any more, because the lease that it names is over.
     """
 
     __slots__ = (
@@ -103,7 +104,7 @@ class Extension(Ballot):
 
     @property
     def confirmed(self) -> int:
-        """The masters that have it, and had it all the time."""
+        """The masters that have it and had it all the time."""
         return self.proof.masters
 
     def answered(
@@ -140,18 +141,19 @@ class Extension(Ballot):
             self.missing |= bit
 
     def _is_there_again(self, master: int, now_ns: int) -> None:
-        # What was put back in the same instant may have been sent behind this.
+        # What was put back at the same instant may have been sent after this.
         self.gone.is_there(master, self.t1_ns - 1, now_ns)
 
     @property
     def lasts_ms(self) -> int:
-        """How long a quorum of those that confirmed it keep it, at most as long as was asked for. Not the
-        least that any of them says: one that makes up a short one must not end it for all."""
+        """For how long a quorum of the masters that confirmed it keep it, at most as long as was asked for.
+        It is not the smallest value of all: a master that invents a short one must not end it for all."""
         return min(self.ttl_ms, sorted(self._lasts_ms.values(), reverse=True)[self._quorum - 1])
 
     def weigh(self, now_ns: int) -> None:
-        """Settle as soon as a quorum confirmed. Where one of just a quorum says that it ends earlier than was
-        asked for, one more is heard: that may be max_hold, or one master's word alone."""
+        """Settle as soon as a quorum has confirmed. If just a quorum has, and one of them says that the lease
+        ends earlier than was asked for, one more master is heard: the reason may be max_hold, or that one
+        master may be wrong."""
         confirmed = self.confirmed.bit_count()
         if confirmed >= self._quorum:
             if confirmed > self._quorum or not self.pending or self.lasts_ms == self.ttl_ms:
@@ -161,6 +163,6 @@ class Extension(Ballot):
             if known >= self._quorum:
                 self.settle(ExtensionOutcome.GONE, now_ns)
             elif self.mark or known + pending < self._quorum:
-                # Another agent than its own is told whether it is held at all: contention is no outage, so
-                # all are heard that may yet say so.
+                # Another agent than its own asks whether the lease is held at all. Contention is no outage,
+                # so all masters are heard that may still say so.
                 self.settle(ExtensionOutcome.NO_QUORUM, now_ns)

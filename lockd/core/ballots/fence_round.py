@@ -1,4 +1,4 @@
-"""A fence that is proposed."""
+"""A proposal of a fence."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -9,21 +9,22 @@ from lockd.core.fences import BLOCK, slot_of
 
 
 class FenceOutcome(Enum):
-    """What a proposal came to."""
+    """The outcome of a proposal."""
 
     ACCEPTED = "accepted"
-    """By a quorum."""
+    """A quorum has accepted it."""
     OUTBID = "outbid"
-    """So many masters know of a larger fence that no quorum can accept it."""
+    """So many masters know a larger fence that no quorum can accept this one."""
     NO_QUORUM = "no quorum"
 
 
 class FenceRound(Ballot):
-    """One value for all, which a quorum must accept (rule 6): the second round of a try, or the next block of
-    a tenure.
+    """One value for all masters, which a quorum has to accept (rule 6). It is the second round of a try, or
+    the next block of a tenure.
 
-    nonce: that of the tenure. A master that does not show it accepts nothing, since what is accepted must not
-    be above the fences of who has the resource now; b'': of a try. size: of the block that begins with it.
+    nonce: the tenure's. A master that does not show that tenure accepts nothing: an accepted value must not
+    be above the fences of the present holder. b'': it is for a try. size: of the block that begins with the
+    value.
     """
 
     __slots__ = (

@@ -2,8 +2,9 @@
 
 
 class Proof:
-    """The masters that confirmed a tenure when it was last proven, as bits: also those that did so late, for
-    as long as answers come. The ballot itself, which is ten times as large, goes once they have come."""
+    """The masters that confirmed a tenure when it was last proven, as bits. It includes those that did so
+    late, for as long as answers come. The ballot itself is ten times as large, and is dropped once they have
+    come."""
 
     __slots__ = ("masters",)
 

@@ -1,4 +1,4 @@
-"""A lease is put on masters that never had it."""
+"""Putting a lease on masters that never had it."""
 
 from collections.abc import Callable
 
@@ -7,10 +7,10 @@ from lockd.core.ballots.gone import Gone
 
 
 class PutBack(Ballot):
-    """A lease that was just proven is put on masters that never had it (rule 2): it wants to be on all.
+    """A lease that was just proven is put on masters that never had it (rule 2): it should be on all of them.
 
-    text: how it reads there, behind its nonce. What comes of it counts for nothing before a proof that was
-    asked for when it was known to be there: that is noted in `gone`.
+    text: how it reads there, after its nonce. It does not count there until a proof was asked for when it was
+    known to be there: `gone` notes that.
     """
 
     __slots__ = ("age_ms", "gone", "nonce", "resource", "text", "ttl_ms")
@@ -49,7 +49,7 @@ class PutBack(Ballot):
         self.weigh(now_ns)
 
     def weigh(self, now_ns: int) -> None:
-        """It is told of each answer: what comes when the lease is lost already must not stay."""
+        """Called at each answer: if it lands after the lease was lost, it must not stay."""
         self.settled(self, now_ns)
         if not self.pending:
             self.outcome = Ended.DONE

@@ -8,50 +8,50 @@ from lockd.core.values import Reply
 
 
 class ReleaseOutcome(Enum):
-    """What a release came to."""
+    """The outcome of a release."""
 
     DELETED = "deleted"
-    """It was there, on one master at least."""
+    """The lease was there, on one master at least."""
     NOT_THERE = "not there"
-    """On no master of a quorum."""
+    """No master of a quorum had it."""
     NO_QUORUM = "no quorum"
 
 
 class How(Enum):
-    """What a release names, or stands for."""
+    """What a release names, or what it is sent for."""
 
     TENURE = b""
     """A tenure, by its nonces."""
     BY_APP = b"app"
-    """What an app says that this agent knows no lease of: the app's token."""
+    """A lease that this agent does not know, by the app's token."""
     TRY = b"try"
-    """A try that failed, by its nonce: whoever waits for the resource is not told, nor loses his place. Nor
-    does who tried, where he goes on waiting: the place that his vote took is his again."""
+    """A try that failed, by its nonce. Requests that wait for the resource are not told and don't lose their
+    places. Nor does the host that tried, if it goes on waiting: it gets back the place that its vote took."""
     PASS = b"pass"
-    """What is reserved for this agent, by its place: it is the next one's turn."""
+    """A reservation for this agent, by its place: it is the next host's turn."""
     TURN = b"turn"
-    """A tenure of a host that waits for its next turn, under the place that it has then."""
+    """A tenure of a host that waits for its next turn, under the place that it then has."""
     AGAIN = b"again"
-    """Nothing, where that tenure never was: its host has had its turn, and waits for the next one there."""
+    """Nothing, on a master where that tenure never was: its host has had its turn, and waits for the next one
+    there."""
     FREED = b"freed"
-    """Nothing: who has asked for it, by the place, is told that it was given back before."""
+    """Nothing: the agent that asked for it, named by its place, is told that it was given back before."""
     USED = b"used"
-    """Nothing: who has asked for it is told that it is in use."""
+    """Nothing: the agent that asked for it is told that it is in use."""
     FORCED = b"forced"
     """A tenure that an operator takes away: its agent is told."""
 
 
 class Release(Ballot):
-    """Giving back. Settles when a quorum has said that the lease isn't there any more, or nobody is left to
-    say so.
+    """Giving back. It settles when a quorum has said that the lease isn't there any more, or when no master
+    is left that could say so.
 
-    word: what the lease has to be known by: its nonce, so that what is late for one try can't delete the next
-    one's lease whatever token their app uses (rule 4), or what `how` says.
-    before: nonces that it had with agents before, where masters may still know it by those (rule 13).
-    patient: nobody waits for it; what apps ask now goes first. place, grace_ms, waited_us: of a host that
-    waits for its turn.
-    asked_again: the masters that were asked on a connection that broke, and may have done it then: that one
-    of them doesn't have it now means nothing.
+    word: what the lease has to be known by. That is its nonce, so that a late release of one try can't delete
+    the next one's lease, whatever token their app uses (rule 4); or it is what `how` says. before: nonces
+    that it had with earlier agents, if masters may still know it by those (rule 13). patient: no request
+    waits for it; what apps ask now goes first. place, grace_ms, waited_us: of a host that waits for its turn.
+    asked_again: masters that were asked on a connection that broke, and may have done it then. It means
+    nothing if one of them doesn't have the lease now.
     """
 
     __slots__ = (
@@ -113,14 +113,14 @@ class Release(Ballot):
 
     @property
     def is_debt(self) -> bool:
-        """It is kept for a master that is away. What an app gives back that this agent knows nothing of
-        isn't: that master may never have had it, and what is late could hit the next lease for which an app
-        chose the same token. Nor is a turn, which is over in a moment."""
+        """It is kept for a master that is away. A release that an app asked for and whose lease this agent
+        doesn't know is not kept: that master may never have had it, and if it came late it could hit the next
+        lease for which an app chose the same token. Nor is a turn kept, which is over in a moment."""
         return self.how in (How.TENURE, How.TURN, How.TRY)
 
     @property
     def is_confirmed(self) -> bool:
-        """A quorum has said that it isn't there any more."""
+        """A quorum has said that the lease isn't there any more."""
         return self.deleted + self.missing + self.unknown >= self._quorum
 
     def weigh(self, now_ns: int) -> None:
@@ -136,4 +136,4 @@ class Release(Ballot):
 
 
 def nothing_more(_release: Release, _now_ns: int) -> None:
-    """Nobody waits for this release."""
+    """No request waits for this release."""

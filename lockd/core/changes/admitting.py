@@ -1,5 +1,5 @@
-"""Admitting a blank master, and bringing one up to date that was away meanwhile: the decisions of
-admission.py, carried out in their order (rule 8)."""
+"""Admitting a blank master, and bringing up to date one that was away meanwhile: the decisions of
+admission.py, carried out in order (rule 8)."""
 
 from lockd.core.admission import Numbered, Ready, Renumber, TooFewOthers, brought_up, next_step
 from lockd.core.changes.ground import Ground
@@ -10,7 +10,8 @@ from lockd.core.membership import State, TooFewReadings, Wait, highest_counters,
 
 
 def admit(ground: Ground, name: str) -> Steps[Progress]:
-    """Give a blank master its vote, or one that was away while others were admitted. Raises NotPossible."""
+    """Give its vote to a blank master, or to one that was away while others were admitted. Raises
+    NotPossible."""
     ground.heed_own_clock()
     link = next((candidate for candidate in ground.links if ground.name(candidate) == name), None)
     if link is None:
@@ -38,7 +39,7 @@ def _admit(ground: Ground, link: Link) -> Steps[Progress]:
         return Progress("waiting", step.remaining_ms, step.total_ms)
     if isinstance(step, Renumber):
         raise NotPossible(
-            f"somebody else is admitting {ground.name(link)}: do the same again when they are done"
+            f"another operator is admitting {ground.name(link)}: repeat this when they are done"
         )
     yield from _let_in(ground, link, step)
     return Progress("admitted")
@@ -60,15 +61,15 @@ def _next_step(ground: Ground, link: Link) -> Renumber | Wait | Ready:
         )
     except TooFewOthers:
         raise NotPossible(
-            f"its fence counters must come from {ground.quorum} other masters, and only {len(others)} have a "
-            "vote. If so many lost their data, start anew with those that have theirs (lockctl cluster "
-            "recover); if all did, form the cluster anew (lockctl cluster init)"
+            f"its fence counters must come from {ground.quorum} other masters, and only {len(others)} have "
+            "a vote. If the others lost their data, recover with those that still have theirs (lockctl "
+            "cluster recover). If all did, form the cluster again (lockctl cluster init)"
         ) from None
 
 
 def _renumber(ground: Ground, link: Link, step: Renumber) -> Steps[None]:
-    """One after the other: agents ask each again that refused them, and the others are a quorum
-    meanwhile."""
+    """One after the other: agents that were refused by one of them ask it again, and meanwhile the others are
+    a quorum."""
     written, failure = 0, ""
     for i, members in step.lists.items():
         other = ground.links[i]
@@ -96,11 +97,11 @@ def _let_in(ground: Ground, link: Link, ready: Ready) -> Steps[None]:
         counters = highest_counters(known, ground.quorum, most)
     except TooFewReadings as failure:
         raise NotPossible(
-            f"a quorum of the others could not be read ({failure}), {ground.name(link)} was not changed: "
-            "try again when they answer"
+            f"a quorum of the others could not be read ({failure}), and {ground.name(link)} was not "
+            "changed: try again when they answer"
         ) from failure
     identities = [of for i in others if (of := ground.identity_of(ground.links[i])) is not None]
-    # What a quorum allows: one of the others that says too much is not copied.
+    # What a quorum allows: a single master that names too large a ceiling is not copied.
     ceiling_ms = sorted((of.max_ttl_ms for of in identities), reverse=True)[ground.quorum - 1]
     new = Identity(
         ground.fleet.configured.cluster, ground.name(link), ceiling_ms,
@@ -112,7 +113,7 @@ def _let_in(ground: Ground, link: Link, ready: Ready) -> Steps[None]:
 
 
 def _bring_up(ground: Ground, link: Link) -> Steps[Progress]:
-    """Its own data are whole: only its list is behind, and takes no waiting."""
+    """Its data is complete, and only its list is outdated: no wait is needed."""
     identity, others = link.identity, ground.voting_others(link)
     assert identity is not None
     if len(others) < ground.quorum:
@@ -122,7 +123,7 @@ def _bring_up(ground: Ground, link: Link) -> Steps[Progress]:
         )
     members = brought_up(identity, others.values())
     if members is None:
-        raise NotPossible(f"another {ground.name(link)} was admitted since: wipe this one, and admit it")
+        raise NotPossible(f"another {ground.name(link)} was admitted since: wipe this one and admit it")
     yield from ground.write(link, identity.with_members(members).list_fields)
     yield from ground.look_again()
     return Progress("updated")

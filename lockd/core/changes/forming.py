@@ -1,12 +1,12 @@
 """Forming a cluster of blank masters (rule 8).
 
-Forming that was broken off is not gone on with by its id, but begun anew with another, also on the masters
-that have the first: one of them may have been replaced meanwhile by another machine of its name, which would
-get the same number under the same id. Two quorums could then be found, one through each of the two. A master
-that was replaced is left with an id that no other has.
+If forming was interrupted, it does not continue with the same id, but begins again with a new one, also on
+the masters that have the first. One of those may have been replaced meanwhile by another machine of its name,
+which would get the same number under the same id. Then there could be two quorums, one through each of the
+two machines. With a new id, a master that was replaced is left with an id that no other has.
 
-So before it is begun anew, all of them get an id that no other has, the blank ones too: another agent may
-have formed the cluster meanwhile with the machine that took the place of one that this agent sees. Whoever
+So before forming begins again, every master gets an id that no other has, the blank ones too: meanwhile,
+another agent may have formed the cluster with a machine in place of one that this agent sees. An agent that
 can't take the votes of all the others, and see that none was used, writes no id that two of them share.
 """
 
@@ -28,14 +28,15 @@ def form(ground: Ground, unused: bool, known: Mapping[int, int]) -> Steps[Progre
     """Write the identities of a new cluster. All masters must be there, blank and distinct.
 
     Five wiped masters look like five new ones. So unless the operator says that no agent has ever used them
-    (unused), a max TTL is waited out first, and all fence counters begin above whatever was given before
-    (rule 6). known: what this agent has seen of counters since it started. Raises NotPossible.
+    (unused), it waits for a max TTL first, and all fence counters begin above everything that was given
+    before (rule 6). known: what this agent has seen of counters since it started. Raises NotPossible.
     """
     ground.heed_own_clock()
     yield from ground.look_again()
     if {link.state for link in ground.links} == {State.UP}:
         return Progress("already")
-    # In one order on all hosts: of two agents that form it at once, one stops at the first that they share.
+    # The same order on all hosts: if two agents form it at once, one of them stops at the first master that
+    # they share.
     links = sorted(ground.links, key=ground.name)
     blank = [link for link in links if ground.is_there(link) and link.state is State.BLANK]
     begun = [link for link in links if link not in blank]
@@ -46,9 +47,9 @@ def form(ground: Ground, unused: bool, known: Mapping[int, int]) -> Steps[Progre
         return wait
     if begun:
         yield from _let_others_finish(ground)
-        # Where one was used, the blank ones stay blank: it can be begun anew around those.
+        # If one was used, the blank ones stay blank: the cluster can be formed again around the used ones.
         yield from _take_votes_from(ground, begun)
-        # Another blank machine may have taken the place of one of them.
+        # Another blank machine may be in the place of one of them by now.
         if (wait := _wait_for(ground, waited_for)).remaining_ms:
             return wait
         yield from _take_votes_from(ground, blank)
@@ -62,27 +63,28 @@ def _wait_for(ground: Ground, blank: Sequence[Link]) -> Progress:
 
 
 def _refuse_unless_begun(ground: Ground, links: Sequence[Link]) -> Steps[None]:
-    """Forming was broken off on these, and nothing has come of it."""
+    """Forming was interrupted on these, and they have not been used."""
     wrong = yield from _not_begun(ground, links)
     if wrong:
         raise NotPossible(
-            "a cluster is formed of blank masters that are all there, nothing was changed: "
+            "to form a cluster, all masters must be up and blank. Nothing was changed: "
             f"{ground.reasons(wrong)}{_way_back(ground)}"
         )
 
 
 def _let_others_finish(ground: Ground) -> Steps[None]:
-    """Some masters have been begun: who is at it now makes progress meanwhile."""
+    """Some masters were begun: an agent that is forming now makes progress meanwhile."""
     before = [ground.shows(link) for link in ground.links]
     yield Pause(ground.patience_ns)
     yield from ground.look_again()
     if [ground.shows(link) for link in ground.links] != before:
-        raise NotPossible("somebody else is forming it: do the same again when they are done")
+        raise NotPossible("another operator is forming it: repeat this when they are done")
 
 
 def _take_votes_from(ground: Ground, links: Sequence[Link]) -> Steps[None]:
-    """Each gets an id that no other has, so that none of them votes with anybody. Only then is it certain
-    that none has voted: else a lease could rest on it and on machines that are not among these any more."""
+    """Each gets an id that no other has, so that none of them votes together with another. Only then is it
+    certain that none has voted: otherwise a lease could rest on it and on machines that are not among these
+    any more."""
     own: dict[Link, str] = {}
     for link in links:
         new = first_identity(ground, link, ground.new_id(), ground.max_ttl_ms)
@@ -92,8 +94,7 @@ def _take_votes_from(ground: Ground, links: Sequence[Link]) -> Steps[None]:
     voted = yield from _not_begun(ground, links)
     if used := [link for link in links if ground.shows(link) != own[link] or link in voted]:
         raise NotPossible(
-            f"{ground.names(used)} voted meanwhile: look again, lockctl doctor says what to do"
-            f"{_way_back(ground)}"
+            f"{ground.names(used)} voted meanwhile: lockctl doctor says what to do{_way_back(ground)}"
         )
 
 
@@ -103,8 +104,8 @@ def _counters_known(ground: Ground, begun: Sequence[Link], known: Mapping[int, i
 
 
 def _write(ground: Ground, links: Sequence[Link], counters: Mapping[int, int]) -> Steps[None]:
-    """A quorum may vote before the last is written: a blank one can be admitted then, the others can't. So
-    the blank ones are last."""
+    """A quorum may vote before the last is written. From then on a blank master can be admitted, but the
+    others can't. So the blank ones are last."""
     begun_from = {_BEGUN_FROM: _digest_of(counters)} if counters else {}
     cluster_id = ground.new_id()
     yield from write_all(ground, links, cluster_id, ground.max_ttl_ms, counters, begun_from)
@@ -119,8 +120,8 @@ def _not_begun(ground: Ground, links: Iterable[Link]) -> Steps[list[Link]]:
 
 
 def _is_begun(ground: Ground, link: Link) -> Steps[bool]:
-    """A master that got its identity when forming was interrupted: it holds nothing else but the counters
-    that it began from, so it never voted, and counts as blank."""
+    """A master that got its identity when forming was interrupted. It holds only the counters that it began
+    from, so it never voted, and counts as blank."""
     if link.facts is None or not ground.is_there(link) or not ground.is_left(link):
         return False
     if link.facts.keys != 2:
@@ -135,8 +136,8 @@ def _digest_of(counters: Mapping[int, int]) -> str:
 
 
 def _way_back(ground: Ground) -> str:
-    """Where a part has its data, forming is not it."""
+    """If some masters have their data, forming is not the right change."""
     with_data = sum(ground.is_left(link) for link in ground.links)
     if with_data >= ground.quorum or not with_data:
         return ""
-    return ". To start anew with those that have their data: lockctl cluster recover"
+    return ". To recover with the masters that have their data: lockctl cluster recover"

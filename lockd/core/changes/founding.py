@@ -1,13 +1,14 @@
-"""Making masters a new cluster, in which nothing that was admitted to another counts.
+"""Making masters a new cluster, in which nothing counts that was admitted to another.
 
-Where a quorum may have lost its data, nobody knows what the last fences were (rule 6). But fences are
-microseconds of clocks: one is given at most as far ahead of the masters' clocks as a host's clock may be
-before the masters' is taken instead (fences.py), and by the time that all leases are over, those clocks have
-gone on. So all counters begin above that, and above what the masters show that still have theirs.
+If a quorum may have lost its data, nobody knows what the last fences were (rule 6). But fences are
+microseconds of clocks. A fence can be ahead of the masters' clocks only by as much as a host's clock may be
+before the masters' clocks are used instead (fences.py). By the time that all leases are over, the masters'
+clocks have advanced. So all counters begin above that, and above the counters of masters that still have
+theirs.
 
-It is not above all earlier fences where a counter was further ahead than that and no master is left that
-shows it (somebody wrote it there, or 15,000 grants a second shared it for long), nor where the clocks of most
-masters were set back since.
+That may be below an earlier fence in two cases. One: a counter was further ahead than that, and no master is
+left that shows it (somebody wrote it there, or 15,000 grants a second shared it for a long time). Two: the
+clocks of most masters were set back since.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +39,7 @@ def write_all(
     counters: Mapping[int, int] = NO_COUNTERS,
     more: Mapping[str, str] = NOTHING_MORE,
 ) -> Steps[None]:
-    """Make these a new cluster, in this order. more: words of their identities."""
+    """Make these a new cluster, in this order. more: additional fields of their identities."""
     for link in links:
         new = first_identity(ground, link, cluster_id, max_ttl_ms)
         yield from ground.write(link, {**new.fields, **more}, counters)
@@ -48,8 +49,8 @@ def write_all(
 def counters_above_all(
     ground: Ground, links: Sequence[Link], known: Mapping[int, int]
 ) -> Steps[dict[int, int]]:
-    """What the counters of all masters begin with, by slot. links: those that have data. known: what this
-    agent has seen of counters. What can't be right is not taken over. Raises NotPossible."""
+    """The first values of all masters' counters, by slot. links: the masters that have data. known: what this
+    agent has seen of counters. Values that can't be right are left out. Raises NotPossible."""
     readings = yield from ground.counters_of(links)
     clocks, now_ns = ground.fleet.clocks, ground.now_ns()
     floor = clocks.median_us(now_ns) + CLOCKS_APART_US
@@ -58,8 +59,8 @@ def counters_above_all(
 
 
 def wait_for(ground: Ground, silent_since_ns: Sequence[int | None], max_ttl_ms: int) -> Progress:
-    """Until nothing is relied upon any more that masters helped to grant before they fell silent, each since
-    then (None: it may have voted just now)."""
+    """Wait until every lease is over that the masters helped to grant before they fell silent. Each has its
+    time of that (None: it may have voted just now)."""
     if not silent_since_ns:
         return Progress("waiting")
     now_ns = ground.now_ns()

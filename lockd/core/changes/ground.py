@@ -1,4 +1,4 @@
-"""What every change stands on: the masters as this agent sees them, and what is asked of each of them."""
+"""The base of every change: the masters as this agent sees them, and the questions to each of them."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,9 +27,9 @@ _WITH_DATA = (State.UP, State.OUTDATED, State.REPLACED)
 
 @dataclass(slots=True)
 class Ground:
-    """max_ttl_ms: by this agent's configuration. patience_ns: for so long may a master that works on
-    something say nothing. now_ns: tells the time, new_id: a cluster id, 128 bits that no other cluster has,
-    from whatever template it was made."""
+    """max_ttl_ms: by this agent's configuration. patience_ns: how long a master that works on something may
+    be silent. now_ns: tells the time. new_id: returns a cluster id, 128 bits that no other cluster has, even
+    if their machines were made from one template."""
 
     fleet: Fleet[Any]
     max_ttl_ms: int
@@ -60,30 +60,30 @@ class Ground:
             raise OwnClockIsWrong(wrong)
 
     def look_again(self) -> Steps[None]:
-        """What is decided after this rests on what was seen now, and is only written where that is still so:
-        links look by themselves too, and would know what somebody else has written meanwhile (rule 8)."""
+        """Decisions after this rest on what was seen now, and are only written where that is still so. Links
+        also look by themselves, and would show what another agent has written meanwhile (rule 8)."""
         self._looked_at = yield LookAgain()
         self._identities = [link.identity for link in self.links]
         self._blank_since_ns = [link.blank_since_ns for link in self.links]
         self._shows = [_shown_by(identity) for identity in self._identities]
 
     def identity_of(self, link: Link) -> Identity | None:
-        """When all were looked at last."""
+        """When all were last looked at."""
         return self._identities[link.index]
 
     def shows(self, link: Link) -> str:
-        """What stood in the place of its digest when all were looked at last, or was written since."""
+        """What it showed as its digest when all were last looked at, or what was written since."""
         return self._shows[link.index]
 
     def is_there(self, link: Link) -> bool:
-        """What is known of one that did not answer when all were looked at may be long over."""
+        """What is known of a master that did not answer at the last look may be long outdated."""
         return link.introduced and link.index in self._looked_at
 
     def is_left(self, link: Link) -> bool:
-        """Whether this is a master with what is left of this cluster. Also where they don't vote together
-        (two admissions at once, of which the first was lost again, leave such lists; beginning anew that was
-        broken off leaves another id of the same cluster and members): none of them makes a quorum, and all
-        get a new identity."""
+        """Whether this master still has data of this cluster. That includes masters that don't vote together.
+        Two admissions at once, of which the first was lost again, leave lists that differ. Forming the
+        cluster again, when interrupted, leaves another id for the same cluster and members. None of these
+        masters is part of a quorum, and all get a new identity."""
         if link.state is State.FOREIGN:
             return link.identity is not None and link.identity.cluster == self.fleet.configured.cluster
         return link.state in _WITH_DATA
@@ -99,14 +99,14 @@ class Ground:
         return {i: of for i in bits(voting_together(identities)) if (of := identities[i]) is not None}
 
     def reasons(self, links: Iterable[Link]) -> str:
-        """Why each of these is not as it has to be."""
+        """For each of these, what is not as it has to be."""
         return "; ".join(f"{self.name(link)}: {self._why_not(link)}" for link in links)
 
     def _why_not(self, link: Link) -> str:
         if link.state is State.BLANK and not link.introduced:
-            return "its scripts are still being loaded: do the same again"
+            return "its scripts are still being loaded: repeat this"
         if link.state in (State.BLANK, State.UP) and not self.is_there(link):
-            return "no answer in time: do the same again"
+            return "no answer in time: repeat this"
         return link.reason or str(link.state)
 
     def refuse_twins(self, blank: Iterable[Link]) -> None:
@@ -117,32 +117,32 @@ class Ground:
         twins = ", ".join(" and ".join(names) for names in by_run_id.values() if len(names) > 1)
         if twins:
             raise NotPossible(
-                f"{twins} lead to the same Redis, nothing was changed: give each entry an address of its own"
+                f"{twins} lead to the same Redis. Nothing was changed. Give each entry a different address"
             )
 
     def write(
         self, link: Link, fields: Mapping[str, str], counters: Mapping[int, int] = NO_COUNTERS
     ) -> Steps[None]:
-        """Only where it still shows what it did when that was decided. Raises NotPossible."""
+        """Only if it still shows what it showed when this was decided. Raises NotPossible."""
         expected = self.shows(link)
-        # Of the blank one that was waited for, another may have taken the place.
+        # The blank master that was waited for may have been replaced by another.
         is_same = expected != BLANK or link.blank_since_ns == self._blank_since_ns[link.index]
         written = is_same and (yield Write(link.index, expected, fields, counters))
         if not written:
             raise NotPossible(
-                f"{self.name(link)} is not as it was a moment ago, it was left alone: somebody else is at "
-                "work on it"
+                f"{self.name(link)} has changed in the last moment, and was not touched: another operator "
+                "is working on it"
             )
         self._shows[link.index] = fields[MEMBERS_DIGEST]
 
     def counters_of(self, links: Sequence[Link]) -> Steps[list[dict[int, int]]]:
-        """Any of them may know of larger fences than all others. Raises NotPossible."""
+        """Any of them may know larger fences than all the others. Raises NotPossible."""
         readings = yield ReadCounters([link.index for link in links])
         for link in links:
             if isinstance(failure := readings[link.index], Unread):
                 raise NotPossible(
-                    f"the fence counters of {self.name(link)} can't be read ({failure.why}): do the same "
-                    "again. If that stays so, wipe it: what it alone knew of fences is lost then"
+                    f"the fence counters of {self.name(link)} can't be read ({failure.why}): repeat this. "
+                    "If it persists, wipe the master: then the fences that only it knew are lost"
                 )
         return [readings[link.index] for link in links]
 

@@ -1,7 +1,8 @@
-"""Beginning a cluster anew around the masters that are left of it, after a quorum lost their data (rule 8):
-the votes of all are taken first (votes.py).
+"""Forming a cluster again around the masters that are left of it, after a quorum lost its data (rule 8).
+First it takes the votes of all masters (votes.py).
 
-What the last fences were, only a quorum could say: all counters go on above what they can be (founding.py).
+Only a quorum could say what the last fences were, so all counters go on above anything they can have been
+(founding.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +16,13 @@ from lockd.core.membership import State
 
 
 def recover(ground: Ground, known: Mapping[int, int]) -> Steps[Progress]:
-    """Form anew around masters that still have their data, where a quorum lost theirs: a new cluster, so that
-    nothing that was admitted to the old one counts any more. All masters must be there.
+    """Form the cluster again around masters that still have their data, after a quorum lost its data. It
+    becomes a new cluster, so that nothing counts any more that was admitted to the old one. All masters must
+    be there.
 
-    It takes the votes of those that have their data, waits out a max TTL, and puts all fence counters above
-    whatever was given before. Those that have their data come first: until a quorum of the new cluster is
-    written, it can be begun again, by any agent. Raises NotPossible.
+    It takes the votes of the masters that have their data, waits for a max TTL, and puts all fence counters
+    above everything that was given before. The masters that have their data come first: until a quorum of the
+    new cluster is written, any agent can begin again. Raises NotPossible.
     """
     ground.heed_own_clock()
     yield from ground.look_again()
@@ -36,7 +38,7 @@ def recover(ground: Ground, known: Mapping[int, int]) -> Steps[Progress]:
         return wait
     max_ttl_ms = max(of.max_ttl_ms for of in identities)
     counters = yield from counters_above_all(ground, left, known)
-    # The blank ones' too: somebody else may have written an id on them meanwhile.
+    # The votes of blank masters, too: another agent may have written an id on them meanwhile.
     for link in blank:
         yield from take_vote(ground, link, max_ttl_ms)
     if (wait := (yield from have_all_votes(ground, links, identities))).remaining_ms:
@@ -49,16 +51,16 @@ def _refuse_where_not_needed(ground: Ground, left: Sequence[Link], blank: Sequen
     wrong = [link for link in ground.links if link not in left and link not in blank]
     if wrong:
         raise NotPossible(
-            "all masters must be there, each blank or with its data, nothing was changed: "
+            "all masters must be up, each blank or with its data. Nothing was changed: "
             + ground.reasons(wrong)
         )
     if not left:
-        raise NotPossible("no master has its data: form the cluster anew (lockctl cluster init)")
+        raise NotPossible("no master has its data: form the cluster again (lockctl cluster init)")
     agreeing = sum(link.state is State.UP for link in left)
     if agreeing >= ground.quorum and not blank:
         raise NotPossible("all masters have data: lockctl doctor says what to do with each")
     if agreeing >= ground.quorum:
         raise NotPossible(
-            f"{agreeing} masters have their data, that is a quorum: admit the blank ones "
+            f"{agreeing} masters have their data, which is a quorum: admit the blank ones "
             f"({ground.names(blank)}) one by one (lockctl master admit)"
         )

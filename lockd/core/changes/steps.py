@@ -1,4 +1,4 @@
-"""What a change has done, one thing after the other, and what comes of it."""
+"""The steps of a change, one after the other, and their results."""
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,25 +11,26 @@ Result = TypeVar("Result")
 
 BLANK = ""
 OLD = "old"
-"""What a master shows in the place of a digest of its members, see identify.lua."""
+"""What a master may show instead of a digest of its members, see identify.lua."""
 
 GLANCE_NS = 10 * NS_PER_MS
-"""How often a master that is waited for is looked at."""
+"""How often to look at a master while waiting for it."""
 
 NO_COUNTERS: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """Look at all masters again: the facts may be seconds old, and what is decided now rests on fresh ones.
-    One that is known to be blank and may not be asked yet is waited for, as long as for a connection. The
-    answer is those that answered."""
+    """Look at all masters again: the facts may be seconds old, and a decision needs fresh ones. A master that
+    is known to be blank and may not be asked yet is waited for, as long as for a connection. The answer is
+    the set of masters that answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write these words of an identity and these counters (by slot; none is lowered) on this master, only
-    where it still shows what is expected. The answer is whether it did; NotPossible where nobody knows."""
+    """Write these fields of an identity and these counters (by slot; none is lowered) on this master, but
+    only if it still shows what is expected. The answer is whether it was written; NotPossible if nobody
+    knows."""
 
     master: int
     expected: str
@@ -39,14 +40,15 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class ReadCounters:
-    """The answer is a mapping of each of these masters to its counters, by slot, or to Unread."""
+    """The answer maps each of these masters to its counters, by slot, or to Unread."""
 
     masters: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadField:
-    """Of the identity of this master. The answer is its text, None where it has none, or Unread."""
+    """Read a field of the identity of this master. The answer is its text, None if there is none, or
+    Unread."""
 
     master: int
     field: str
@@ -54,7 +56,7 @@ class ReadField:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Do nothing for so long."""
+    """Do nothing for this long."""
 
     for_ns: int
 
@@ -85,4 +87,4 @@ class NotPossible(Exception):
 
 
 class OwnClockIsWrong(Exception):
-    """Forming and admitting wait for what this host's clock can't measure (rule 11e)."""
+    """Forming and admitting wait for times that this host's clock can't measure now (rule 11e)."""

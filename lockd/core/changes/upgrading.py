@@ -1,12 +1,12 @@
 """Bringing identities of an earlier format up to date (rule 8).
 
-That format had no admission numbers: two machines of one name look alike in it. So upgrading that was broken
-off is not gone on with by its id, but begun anew, as forming is; and the votes of all are taken first
-(votes.py).
+That format had no admission numbers, so two machines of one name look alike in it. If an upgrade was
+interrupted, it does not continue with the same id, but begins again, as forming does, and first takes the
+votes of all masters (votes.py).
 
-What has data here may have been blank a moment ago: beginning the cluster anew, or forming it, takes votes by
-writing an identity, and may have been broken off then. So all fence counters go on above whatever was given
-before, as they do where a cluster is begun anew (founding.py).
+A master that has data here may have been blank a moment ago: forming the cluster, or forming it again, takes
+votes by writing an identity, and may have been interrupted then. So all fence counters go on above everything
+that was given before, as when a cluster is formed again (founding.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ from lockd.core.link import Link
 from lockd.core.membership import State
 
 _NOTHING_CHANGED = (
-    "all masters must be there, with an identity of this format or an earlier one, nothing was changed"
+    "all masters must be up, with an identity of this format or an earlier one. Nothing was changed"
 )
 
 
 def upgrade(ground: Ground, known: Mapping[int, int]) -> Steps[Progress]:
-    """All masters must be there. A max TTL is waited out: agents of before may have been granted leases until
-    just now. known: what this agent has seen of fence counters. Raises NotPossible."""
+    """All masters must be there. It waits for a max TTL, since agents of earlier versions may have been
+    granted leases until just now. known: what this agent has seen of fence counters. Raises NotPossible."""
     ground.heed_own_clock()
     yield from ground.look_again()
     links = sorted(ground.links, key=ground.name)
@@ -56,7 +56,7 @@ def _refuse_what_is_none_of_it(ground: Ground, links: Sequence[Link]) -> None:
         )
     if not old and not all(link.taken for link in links):
         raise NotPossible(
-            f"{_NOTHING_CHANGED}: none is of an earlier one any more. To start anew: lockctl cluster recover"
+            f"{_NOTHING_CHANGED}: none has an earlier format any more. To recover: lockctl cluster recover"
         )
     _refuse_misplaced(ground, links)
 
@@ -74,7 +74,7 @@ def _is_older(link: Link) -> bool:
 
 
 def _write(ground: Ground, links: Sequence[Link], counters: Mapping[int, int]) -> Steps[None]:
-    """Each keeps its max TTL."""
+    """Each master keeps its max TTL."""
     cluster_id = ground.new_id()
     for link in links:
         identity = ground.identity_of(link)

@@ -1,13 +1,15 @@
-"""Taking the votes of all masters, before two of them get one id: for beginning anew and for upgrading
-(rule 8).
+"""Taking the votes of all masters before two of them get one id: for forming a cluster again and for
+upgrading (rule 8).
 
-No lease of before may be relied upon when a new cluster grants its first. Those that have their data may not
-be idle meanwhile: another agent may find a quorum with a machine that was replaced since, or another operator
-may be at the same with it. So the rule is: *nobody writes an id that two masters share unless each of all N
-showed an id that no other has, those that may have voted for a max TTL already, and the others were blank for
-as long*. Why it is sound: a lease rests on a quorum, so, where fewer machines than that were replaced, on one
-of these N; and that one had voted before its vote was taken, or before it was blank. Of two that are at it at
-once, who takes a vote last has it: the other's write finds something else there, and it stops.
+When a new cluster grants its first lease, no earlier lease may be relied upon. Meanwhile the masters that
+have their data may not be idle: another agent may find a quorum through a machine that was replaced since, or
+another operator may be doing the same through it. So the rule is: *an id that two masters share is written
+only after each of all N has shown an id that no other has. Those that may have voted must have shown it for a
+max TTL already, and the others must have been blank for as long*.
+
+Why it is sound: a lease rests on a quorum. If fewer machines than that were replaced, one of these N is in
+it, and it had voted before its vote was taken, or before it was blank. If two agents do this at once, the one
+that takes a vote last has it: the other one finds something else when it writes there, and stops.
 """
 
 from collections.abc import Sequence
@@ -21,8 +23,8 @@ from lockd.core.membership import longest_possible_ttl_ms
 
 
 def take_votes(ground: Ground, of: Sequence[Link], blank: Sequence[Link] = ()) -> Steps[None]:
-    """Of those whose votes this agent hasn't taken yet; the blank ones' are taken later. Raises NotPossible
-    where somebody else has taken one since, also by wiping it."""
+    """Take the votes that this agent doesn't have yet; those of blank masters are taken later. Raises
+    NotPossible if another agent has taken one since, or if a master was wiped."""
     _refuse_where_others_are_at_it(ground, [link for link in [*of, *blank] if link.taken is not None])
     for link in of:
         if link.taken is None:
@@ -32,8 +34,8 @@ def take_votes(ground: Ground, of: Sequence[Link], blank: Sequence[Link] = ()) -
 
 
 def take_vote(ground: Ground, link: Link, max_ttl_ms: int) -> Steps[None]:
-    """It gets an id that no other has: nobody counts its vote any more, and whatever is asked of it by the
-    members of before it refuses."""
+    """It gets an id that no other has. So nobody counts its vote any more, and it refuses everything that
+    earlier members' agents ask."""
     new = first_identity(ground, link, ground.new_id(), max_ttl_ms)
     silent_since_ns = _silent_since_ns(link)
     yield from ground.write(link, new.fields)
@@ -43,12 +45,13 @@ def take_vote(ground: Ground, link: Link, max_ttl_ms: int) -> Steps[None]:
 
 
 def _silent_since_ns(link: Link) -> int | None:
-    """None: it may have voted just now, also by an identity of an earlier format, for agents of then."""
+    """None: it may have voted just now. Its identity may be of an earlier format, with agents of that
+    version."""
     return link.taken.since_ns if link.taken is not None else link.blank_since_ns
 
 
 def wait_until_silent(ground: Ground, links: Sequence[Link], identities: Sequence[Identity]) -> Progress:
-    """Until nothing is relied upon any more that these helped to grant before their votes were taken, or
+    """Wait until every lease is over that these masters helped to grant before their votes were taken, or
     before they were wiped. identities: all that are known."""
     known_ms = [ground.max_ttl_ms, *(of.longest_ttl_ms for of in identities)]
     longest_ms = longest_possible_ttl_ms(known_ms, len(ground.links))
@@ -57,7 +60,7 @@ def wait_until_silent(ground: Ground, links: Sequence[Link], identities: Sequenc
 
 def have_all_votes(ground: Ground, links: Sequence[Link], identities: Sequence[Identity]) -> Steps[Progress]:
     """Whether they may get an id that they share now: at one moment this agent had the votes of all, and all
-    had been silent for long enough. If so, nothing of that is kept in mind; else it says how long to wait."""
+    had been silent for long enough. If so, the votes are forgotten; otherwise it says how long to wait."""
     yield from ground.look_again()
     ground.heed_own_clock()
     _refuse_where_others_are_at_it(ground, links)
@@ -75,8 +78,8 @@ def _refuse_where_others_are_at_it(ground: Ground, links: Sequence[Link]) -> Non
     if lost:
         _forget_all(ground)
         raise NotPossible(
-            f"somebody else has changed {ground.names(lost)} since this was begun: do the same again when "
-            "they are done"
+            f"another operator has changed {ground.names(lost)} since this began: repeat this when they are "
+            "done"
         )
 
 

@@ -1,4 +1,5 @@
-"""What is true, equal and less, as far as that is known; the rest is asked of what comes with the script."""
+"""Which values are true, equal and less, as far as that is known. The rest depends on what comes with the
+script, and becomes a condition."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ Assumed = dict[Asked, bool]
 
 
 class UndecidedError(Exception):
-    """It depends on a condition of which nothing is assumed yet."""
+    """It depends on a condition about which nothing is assumed yet."""
 
     def __init__(self, place: Place, question: Question, operand: bytes | int) -> None:
         super().__init__(str(Condition(place, question, operand)))
@@ -20,7 +21,7 @@ class UndecidedError(Exception):
 
 
 class Comparisons:
-    """Of one reading. used: what was assumed, as far as it has asked."""
+    """The comparisons of one reading. used: the assumptions that it has asked for."""
 
     def __init__(self, keyspace: Keyspace, assumed: Assumed) -> None:
         self._keyspace = keyspace
@@ -28,7 +29,7 @@ class Comparisons:
         self.used: Assumed = {}
 
     def is_true(self, value: Value) -> bool:
-        """Only nil and false are not."""
+        """Only nil and false are not true."""
         if isinstance(value, Place):
             return self.holds(value, Question.GIVEN)
         if isinstance(value, Number):
@@ -59,15 +60,15 @@ class Comparisons:
             return self._is_status(left, right)
         if _is_plain(left) and _is_plain(right):
             return type(left) is type(right) and left == right
-        raise NotRecognisedError("it compares what can't be compared here")
+        raise NotRecognisedError("it compares values that can't be compared here")
 
     def _is_stored(self, other: Value, whose: Whose) -> bool:
-        """A string is never equal to what is none."""
+        """A string is never equal to anything but a string."""
         if isinstance(other, bytes | Place):
             return self._keyspace.is_own(whose, other)
         if other is None or isinstance(other, bool | int):
             return False
-        raise NotRecognisedError("it compares what is stored with what is not known")
+        raise NotRecognisedError("it compares the stored value with an unknown value")
 
     def _is_place(self, place: Place, other: Value) -> bool:
         if isinstance(other, bytes):
@@ -76,16 +77,16 @@ class Comparisons:
             return not self.holds(place, Question.GIVEN)
         if isinstance(other, bool | int):
             return False
-        raise NotRecognisedError(f"it compares {place} with what is not known")
+        raise NotRecognisedError(f"it compares {place} with an unknown value")
 
     def _is_status(self, left: Value, right: Value) -> bool:
-        """A status is a table in Lua, which no string is equal to."""
+        """A status is a table in Lua, and no string equals a table."""
         if _is_plain(left) or _is_plain(right):
             return False
-        raise NotRecognisedError("it compares a status with what is not known")
+        raise NotRecognisedError("it compares a status with an unknown value")
 
     def is_less(self, operator: bytes, left: Value, right: Value) -> bool:
-        """All four of them, as `<`, or not `>`."""
+        """All four comparisons, as `<` or as not `>`."""
         if operator in (b">", b">="):
             return self.is_less({b">": b"<", b">=": b"<="}[operator], right, left)
         if operator == b"<=":
@@ -108,10 +109,10 @@ class Comparisons:
     def _is_left_at_least(self, left: Left, number: int) -> bool:
         """It is never below 0."""
         if number > 1:
-            raise NotRecognisedError("it compares what is left with something else than 0")
+            raise NotRecognisedError("it compares what is left with something other than 0")
         return number < 1 or self._keyspace.is_above_zero(left)
 
 
 def _is_plain(value: Value) -> bool:
-    """Whether all is known of it."""
+    """Whether the value is known completely."""
     return value is None or isinstance(value, bool | int | bytes)

@@ -1,4 +1,4 @@
-"""What a script is taken for, in words."""
+"""What a script is recognised as, in words."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _WITH_TTL = {State.OWN_ENDLESS: State.OWN, State.ANOTHERS_ENDLESS: State.ANOTHER
 
 
 def condition(case: Case) -> str:
-    """When it is that. Empty: always."""
+    """The conditions for that. Empty: always."""
     return " and ".join(map(str, case.when))
 
 
 def details(operation: Operation) -> dict[str, str]:
-    """By name, those that there are."""
+    """The parts that it has, by name."""
     found = {
         "operation": operation.kind.value,
         "key": str(operation.key) if operation.keys is Keys.ONE else "all KEYS",
@@ -27,7 +27,7 @@ def details(operation: Operation) -> dict[str, str]:
 
 
 def replies(operation: Operation) -> str:
-    """By state. A state without TTL is named where its reply is another."""
+    """By state. A state without TTL is named only if its reply differs."""
     texts = {state: reply_text(operation.outcome(state).reply) for state in State}
     same = {state for state, with_ttl in _WITH_TTL.items() if texts[state] == texts[with_ttl]}
     told = {state: text for state, text in texts.items() if state not in same}

@@ -1,9 +1,9 @@
-"""Follows a script through its tree, with keys that are found in some state. Nothing is run: commands are
-answered by a Keyspace.
+"""Follows a script through its tree, with keys in some given state. Nothing is run: a Keyspace answers the
+commands.
 
-What decides and isn't known is asked of the strings that come with the script (Condition): one answer is
-assumed, and then, in a reading of its own, the other. Loops are over all KEYS, and nothing goes on from one
-key to the next but a count: what they do with two keys they do with any number.
+A decision may depend on a string that comes with the script and is not known (Condition). Then one answer is
+assumed, and in a separate reading the other. Loops go over all KEYS, and only a count goes on from one key to
+the next. So what a loop does with two keys it does with any number.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ from lockd.core.scripts.values import (
 )
 
 MOST_STEPS = 1_200
-"""Of all readings of a script together. Those of libraries take 520 at most. An agent does nothing else
-meanwhile: so many are a few milliseconds."""
+"""The limit for all readings of a script together. Libraries' scripts take 520 at most. An agent does nothing
+else meanwhile: this many take a few milliseconds."""
 
 
 @dataclass(slots=True)
 class Steps:
-    """What is left of them."""
+    """How many steps are left."""
 
     left: int = MOST_STEPS
 
     def take(self) -> None:
         self.left -= 1
         if self.left < 0:
-            raise NotRecognisedError("it is too long to be followed")
+            raise NotRecognisedError("it is too complex to follow")
 
 
 @dataclass(slots=True)
@@ -87,17 +87,17 @@ _OF_REDIS: Mapping[Value, Function] = {
     b"error_reply": Function.ERROR_REPLY,
 }
 NEVER_FAIL = frozenset((b"GET", b"EXISTS", b"PTTL", b"TTL", b"DEL", b"UNLINK", b"PERSIST"))
-"""Of a lock. So they are the same with pcall."""
+"""Commands that can't fail on the key of a lock, so that call and pcall do the same."""
 _CURES: Mapping[bytes, str] = {
     b"error": ": return redis.error_reply(text)",
     b"..": ": put the whole key into KEYS",
 }
-"""Of what can be said in another way."""
+"""What to write instead."""
 
 
 class Evaluation:
     """One reading. `counts_keys`: whether its outcome depends on how many KEYS come with the script.
-    `taken_as_given`: what comes with the script, where nothing is assumed of whether it does."""
+    `taken_as_given`: strings that it takes to come with the script, without an assumption that they do."""
 
     def __init__(self, keyspace: Keyspace, count: int, assumed: Assumed, steps: Steps) -> None:
         self._keyspace = keyspace
@@ -112,7 +112,7 @@ class Evaluation:
 
     @property
     def used(self) -> Assumed:
-        """What was assumed, as far as it has asked."""
+        """The assumptions that it has asked for."""
         return self._comparisons.used
 
     def returned(self, script: Block) -> Value:
@@ -163,21 +163,21 @@ class Evaluation:
             self._scopes[self._level_of(name)][name] = value
 
     def _level_of(self, name: bytes) -> int:
-        """Of the innermost block that has this local name. -1: it is none."""
+        """The innermost block that has this local name. -1: there is none."""
         level = len(self._scopes) - 1
         while level >= 0 and name not in self._scopes[level]:
             level -= 1
         return level
 
     def _count_on(self, names: tuple[bytes, ...], values: tuple[Expression, ...]) -> None:
-        """In a loop: `count = count + 1` is all that goes on from one key to the next."""
+        """In a loop, only `count = count + 1` goes on from one key to the next."""
         level = self._level_of(names[0])
         one_more = {Binary(b"+", Name(names[0]), Literal(1)), Binary(b"+", Literal(1), Name(names[0]))}
         if len(names) != 1 or len(values) != 1 or values[0] not in one_more or level < 0:
             raise NotRecognisedError("it gives a value to a name that is not local, or not of the loop")
         before = self._scopes[level][names[0]]
         if not (isinstance(before, Counted) or (is_whole(before) and before == 0)):
-            raise NotRecognisedError("it counts what are not keys")
+            raise NotRecognisedError("it counts something other than keys")
         so_far = before.count if isinstance(before, Counted) else 0
         self._scopes[level][names[0]] = Counted(so_far + 1)
 
@@ -196,7 +196,7 @@ class Evaluation:
 
     def _do_for_all(self, loop: ForEach | ForNumber) -> None:
         if self._loop_level:
-            raise NotRecognisedError("a loop in a loop")
+            raise NotRecognisedError("a nested loop")
         self.counts_keys = True
         name_values = self._of_each(loop) if isinstance(loop, ForEach) else self._of_number(loop)
         self._loop_level = len(self._scopes)
@@ -259,10 +259,10 @@ class Evaluation:
             return _OF_REDIS[at]
         if isinstance(of, Status) and at == b"ok":
             return of.text
-        raise NotRecognisedError("it takes a part of what has none")
+        raise NotRecognisedError("it indexes a value that is not a table")
 
     def _given(self, place: Place) -> Value:
-        """nil where it was found that it isn't there."""
+        """nil if it was found that it isn't there."""
         asked = (place, Question.GIVEN, b"")
         if asked not in self._assumed:
             self.taken_as_given.add(asked)
@@ -294,7 +294,7 @@ class Evaluation:
             return Counted(self._count)
         if operator == b"-" and is_whole(operand):
             return -operand
-        raise NotRecognisedError(f"{operator.decode()} of what is not known")
+        raise NotRecognisedError(f"{operator.decode()} of an unknown value")
 
     def _binary(self, operator: bytes, left: Value, right: Value) -> Value:
         if operator in (b"==", b"~="):
@@ -313,7 +313,7 @@ class Evaluation:
         self._steps.take()
         function = self._value(call.function)
         if not isinstance(function, Function):
-            raise NotRecognisedError("it calls what is no function here")
+            raise NotRecognisedError("it calls an unknown function")
         arguments = [self._value(argument) for argument in call.arguments]
         if function is Function.PCALL and not is_returned:
             _check_never_fails(arguments)
@@ -325,7 +325,7 @@ class Evaluation:
 
 
 def _check_never_fails(arguments: list[Value]) -> None:
-    """With call, the script would be over."""
+    """With call, the script would end here."""
     name = arguments[0] if arguments else None
     if not isinstance(name, bytes) or name.upper() not in NEVER_FAIL:
-        raise NotRecognisedError("redis.pcall goes on where the command fails")
+        raise NotRecognisedError("redis.pcall continues when the command fails")

@@ -1,4 +1,4 @@
-"""What Lua's functions, sums and products come to, and what Redis makes of what a script returns."""
+"""The results of Lua's functions, sums and products, and what Redis makes of a script's return value."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def _to_number(value: Value) -> Value:
         return int(value)
     if is_whole(value) or isinstance(value, Left | Number | Later | Counted):
         return value
-    raise NotRecognisedError(f"tonumber of what may be none{_COMPARE}")
+    raise NotRecognisedError(f"tonumber of a value that may not be a number{_COMPARE}")
 
 
 def _to_string(value: Value) -> Value:
     if isinstance(value, Place | bytes):
         return value
-    raise NotRecognisedError(f"tostring of what is no string{_COMPARE}")
+    raise NotRecognisedError(f"tostring of a value that is not a string{_COMPARE}")
 
 
 def _to_status(value: Value) -> Value:
@@ -72,13 +72,13 @@ FUNCTIONS: dict[Function, Callable[[Value], Value]] = {
 
 
 def total(left: Value, right: Value) -> Value:
-    """Of what is left and a number: Lua takes strings for numbers here."""
+    """The sum of a remaining TTL and a number: Lua accepts strings as numbers here."""
     if isinstance(right, Left):
         left, right = right, left
     number = Number(right) if isinstance(right, Place) else right
     if isinstance(left, Left) and isinstance(number, Number):
         return Later(left, number)
-    raise NotRecognisedError("a sum of something else than what is left and a number")
+    raise NotRecognisedError("a sum other than what is left plus a number")
 
 
 def product(left: Value, right: Value) -> Value:
@@ -88,11 +88,11 @@ def product(left: Value, right: Value) -> Value:
     number = Number(left) if isinstance(left, Place) else left
     if isinstance(number, Number) and number.factor == 1 and is_whole(right) and right == 1000:
         return Number(number.place, 1000)
-    raise NotRecognisedError("a product of something else than seconds and 1000")
+    raise NotRecognisedError("a product other than seconds times 1000")
 
 
 def as_reply(value: Value) -> Reply:
-    """As Redis makes it of Lua's values."""
+    """The reply that Redis makes of a Lua value."""
     if value is None or value is False:
         return Special.NIL
     if isinstance(value, bool):

@@ -1,8 +1,8 @@
-"""What a script would ask of Redis, of keys that are found in some state, and what it would change.
+"""What a script would ask of Redis about keys in some given state, and what it would change.
 
-The state is all that is known of a key: what is stored is the script's own value or some other, and what is
-left is a number above zero or not. The commands answer as Redis does in it. Each key may be changed once (a
-TTL set behind SETNX is one change with it): what deletes and sets again is no operation.
+The state is all that is known of a key: whether its value is the script's own or another, and whether the
+remaining TTL is above zero. The commands answer as Redis does in that state. Each key may be changed once (a
+TTL that is set after SETNX is one change with it): deleting and setting again is not an operation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OK = Status(b"OK")
 
 
 class Remaining(Enum):
-    """How much is left to a key: nothing is known but whether PTTL and TTL are above 0."""
+    """The remaining TTL of a key: it is only known whether PTTL and TTL are above 0."""
 
     NEITHER = (False, False)
     IN_MS = (True, False)
@@ -40,7 +40,7 @@ class Found:
 
 
 class TouchedError(Exception):
-    """A key that it was not told of."""
+    """The script touches a key that is not among those given."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(str(place))
@@ -49,8 +49,8 @@ class TouchedError(Exception):
 
 @dataclass(slots=True)
 class Key:
-    """One key of a lock, and what became of it. is_left_asked: what was done may depend on how much is
-    left."""
+    """One key of a lock, and what was done to it. is_left_asked: what was done may depend on the remaining
+    TTL."""
 
     found: Found
     whose: Whose | None = field(init=False)
@@ -79,8 +79,9 @@ class Key:
 class Keyspace:
     """The keys of one reading.
 
-    list_key: the key that is a list, whatever it was before. value: the script's own, which is learnt from
-    what the script compares and sets. asked: all TTLs of commands, done or not: Redis reads each first.
+    list_key: the key that is a list, whatever it was before. value: the script's own value, learnt from what
+    the script compares and sets. asked: all TTLs in commands, even those that had no effect: Redis reads each
+    of them first.
     """
 
     def __init__(self, keys: Mapping[Place, Found], list_key: Place | None) -> None:
@@ -94,12 +95,12 @@ class Keyspace:
     # What the script knows
 
     def is_own(self, whose: Whose, source: Source) -> bool:
-        """What is stored, compared with that."""
+        """Whether the stored value equals that string."""
         self._learn(source)
         return whose is Whose.OWN
 
     def is_above_zero(self, left: Left) -> bool:
-        """What is left to the only key."""
+        """Whether the remaining TTL of the only key is above zero."""
         [key] = self.keys.values()
         key.is_left_asked = True
         return key.found.remaining is not None and key.found.remaining.is_above_zero(left)
@@ -110,12 +111,12 @@ class Keyspace:
         if self.value != source:
             raise NotRecognisedError(f"{shown(self.value)} and {shown(source)} are two values for one key")
 
-    # What was done beside the keys
+    # What was done besides changing the keys
 
     def signal(self) -> Signal | None:
         signals = [*self._published, *([self._list_signal()] if self._pushed else [])]
         if len(signals) > 1:
-            raise NotRecognisedError("it gives more than one signal")
+            raise NotRecognisedError("it sends more than one signal")
         return signals[0] if signals else None
 
     def _list_signal(self) -> Signal:
@@ -124,7 +125,7 @@ class Keyspace:
         said = dict(self._pushed)
         text, ttl = said.get(b"LPUSH"), said.get(b"EXPIRE")
         if names not in ([b"DEL", b"LPUSH", b"EXPIRE"], [b"LPUSH", b"LTRIM"]) or isinstance(text, Ttl):
-            raise NotRecognisedError("what it does with its list is not: one item, for those who wait")
+            raise NotRecognisedError("it does not use its list for exactly one item, for waiters")
         assert text is not None
         assert ttl is None or isinstance(ttl, Ttl)
         return Signal(text, pushed_to=self._list_key, ttl=ttl)
@@ -140,9 +141,9 @@ class Keyspace:
         if isinstance(place, Place) and place == self._list_key:
             return self._run_on_list(name, words[2:])
         if name not in _COMMANDS:
-            raise NotRecognisedError(f"{_named(name)} is no command of any operation")
+            raise NotRecognisedError(f"{_named(name)} is not a command of any known operation")
         if not isinstance(place, Place):
-            raise NotRecognisedError(f"{_named(name)} is of a key that doesn't come with the script")
+            raise NotRecognisedError(f"{_named(name)} uses a key that is not passed to the script")
         return _COMMANDS[name](self, self._key(place), words[2:])
 
     def _key(self, place: Place) -> Key:
@@ -250,7 +251,7 @@ class Keyspace:
         return self._set_to(key, words[0], options.ttl, only_if=key.whose)
 
     def _set_to(self, key: Key, value: Value, ttl: Ttl | None, only_if: Whose | None) -> Value:
-        """only_if: what must be stored, and is, unless it is SETNX's."""
+        """only_if: whose value has to be stored for this to work; None: the key has to be free (SETNX)."""
         self._learn(as_source(value, "the value"))
         if key.whose is not only_if:
             return False
@@ -267,7 +268,7 @@ class Keyspace:
 
 
 class _SetOptions:
-    """[NX | XX] [PX ms | EX s]. must_be_there: None where it doesn't matter."""
+    """[NX | XX] [PX ms | EX s]. must_be_there: None if it doesn't matter."""
 
     def __init__(self, words: list[Value]) -> None:
         self.must_be_there: bool | None = None
@@ -301,12 +302,14 @@ def _ttl(value: Value, unit: Unit) -> Ttl:
 
 def _exactly(count: int, words: list[Value], command: str) -> list[Value]:
     if len(words) != count:
-        raise NotRecognisedError(f"{command} with {len(words)} words behind the key is no operation's")
+        raise NotRecognisedError(
+            f"{command} with {len(words)} words after the key is not part of any operation"
+        )
     return words
 
 
 def _named(name: bytes) -> str:
-    return name.decode("ascii", "backslashreplace") or "what is not said in the script itself"
+    return name.decode("ascii", "backslashreplace") or "a value that is not written in the script"
 
 
 _COMMANDS: dict[bytes, Callable[[Keyspace, Key, list[Value]], Value]] = {
@@ -326,4 +329,4 @@ _COMMANDS: dict[bytes, Callable[[Keyspace, Key, list[Value]], Value]] = {
 }
 
 COMMANDS = tuple(name.decode() for name in (*_COMMANDS, b"LPUSH", b"LTRIM", b"PUBLISH"))
-"""All that are followed: LPUSH and LTRIM of a list beside the lock, PUBLISH of any channel."""
+"""All commands that are followed. LPUSH and LTRIM are for a list beside the lock, PUBLISH for any channel."""

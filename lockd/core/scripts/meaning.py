@@ -1,7 +1,7 @@
 """What a script does with a key in each state, and what it answers.
 
-The states are enough: of a value no script can know more than whether it is its own, and of what is left no
-more than whether it is above 0, for whatever else it asks ends the reading.
+The states are enough. The most that a script can find out is whether a value is its own and whether the
+remaining TTL is above 0: any other question ends the reading.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _FOUND = {
     State.ANOTHERS: tuple(Found(Whose.ANOTHERS, remaining) for remaining in Remaining),
     State.ANOTHERS_ENDLESS: (Found(Whose.ANOTHERS),),
 }
-"""Each state, in all ways in which a key can be in it."""
+"""Each state, with all ways in which a key can be in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """key: the only one, or the first. outcomes: in the order of State. asked: all TTLs that a command had,
-    whether or not it changed anything."""
+    """key: the only one, or the first. outcomes: in the order of State. asked: all TTLs that commands had,
+    whether or not they changed anything."""
 
     key: Place
     value: Source | None
@@ -56,7 +56,7 @@ class Meaning:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What came of one."""
+    """The result of one reading."""
 
     found: tuple[Found, ...]
     keys: tuple[Key, ...]
@@ -70,14 +70,14 @@ class _Reading:
         return [(key.change, key.ttl) for key in self.keys]
 
     def outcome(self) -> Outcome:
-        """Of its only key."""
+        """The outcome for its only key."""
         [key] = self.keys
         return Outcome(key.change, as_reply(self.returned), key.ttl, self.signal)
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A reading, with all that it depended on. found: None where how much is left made no difference."""
+    """A reading, with everything that it depended on. found: None if the remaining TTL made no difference."""
 
     reading: _Reading
     used: Assumed
@@ -96,7 +96,7 @@ _Keys = tuple[tuple[Place, Whose | None], ...]
 
 
 class Script:
-    """What all cases of a script share. A reading that would come to the same is not done again."""
+    """What all cases of a script share. A reading that would have the same result is not done again."""
 
     def __init__(self, block: Block) -> None:
         self.block = block
@@ -134,15 +134,15 @@ class Reader:
         return Meaning(key, _only_value(every), keys, tuple(outcomes.values()), asked)
 
     def _first_key(self) -> Place:
-        """Found out by not telling it of any."""
+        """They are found by not telling it of any key."""
         try:
             self._read([], [])
         except TouchedError as touched:
             return touched.place
-        raise NotRecognisedError("it asks for no key")
+        raise NotRecognisedError("it uses no key")
 
     def _read(self, places: Sequence[Place], found: Sequence[Found]) -> _Reading:
-        """places: the keys of the lock. What else it touches ends the reading."""
+        """places: the keys of the lock. Touching another key ends the reading."""
         script, ways = self._script, tuple(found)
         keys = tuple((place, way.whose) for place, way in zip(places, ways, strict=True))
         known = script.known(keys, ways, self._assumed)
@@ -160,7 +160,7 @@ class Reader:
         except TouchedError as touched:
             if not found:
                 raise
-            raise NotRecognisedError(f"it is of {touched.place}, too") from None
+            raise NotRecognisedError(f"it also uses {touched.place}") from None
         return _Reading(
             found,
             tuple(keyspace.keys.values()),
@@ -174,10 +174,10 @@ class Reader:
     # Several keys
 
     def _keys_of_many(self, first: Place, outcomes: Mapping[State, Outcome]) -> Keys:
-        """What is so with two keys, in all states, is so with any number of them: a loop does the same with
-        each, and nothing goes on from one to the next but a count, or the end of the script."""
+        """What holds for two keys, in all states, holds for any number of them: a loop does the same with
+        each, and only a count, or the end of the script, goes on from one to the next."""
         if first != Place("KEYS", 1) or all(outcome.change is Change.NONE for outcome in outcomes.values()):
-            raise NotRecognisedError("it is of several keys, and no change of them")
+            raise NotRecognisedError("it has several keys and changes none of them")
         readings = [
             (self._read_in(states), [outcomes[state] for state in states])
             for states in product(State, repeat=2)
@@ -193,7 +193,7 @@ class Reader:
 
 
 def _only_outcome(readings: Sequence[_Reading]) -> Outcome:
-    """That of a state: the same in all ways to be in it."""
+    """The outcome for a state: the same in all ways to be in it."""
     *others, last = readings
     outcome = last.outcome()
     if not all(_is_the_same(reading, outcome) for reading in others):
@@ -202,7 +202,7 @@ def _only_outcome(readings: Sequence[_Reading]) -> Outcome:
 
 
 def _is_the_same(reading: _Reading, outcome: Outcome) -> bool:
-    """A 0 for what is left is what is left, where that is 0."""
+    """A 0 for the remaining TTL stands for the remaining TTL if that is 0."""
     own = reading.outcome()
     if own.reply == 0 and isinstance(outcome.reply, Left):
         [found] = reading.found
@@ -219,7 +219,7 @@ def _only_value(readings: Sequence[_Reading]) -> Source | None:
 
 
 def _is_of_all(reading: _Reading, each: Sequence[Outcome]) -> bool:
-    """All keys are changed, if each by itself would be, else none; and one refusal is as good as another."""
+    """All keys are changed if each of them alone would be, else none; any refusal stands for all."""
     refusals = [outcome for outcome in each if outcome.change is Change.NONE]
     if refusals:
         is_changed = any(change is not Change.NONE for change, _ in reading.changes())
@@ -243,7 +243,7 @@ def _is_changed_so(reading: _Reading, each: Sequence[Outcome]) -> bool:
 
 
 def _is_reply(returned: Value, reply: Reply, count: int) -> bool:
-    """count: what Special.KEYS comes to."""
+    """count: the value of Special.KEYS."""
     if reply is Special.KEYS:
         return returned in (count, Counted(count)) if count == 0 else returned == Counted(count)
     return as_reply(returned) == reply

@@ -1,7 +1,7 @@
-"""A script without what is of no importance: for logs, and for whoever compares two of them.
+"""A script without what doesn't matter: for logs, and for comparing two scripts.
 
-No comments, white space, semicolons; one kind of quotes; local names in the order in which they come; names
-and options of commands in capitals. It is not what a script is recognised by: that is its meaning.
+It has no comments, white space or semicolons; one kind of quotes; local names in the order in which they
+come; names and options of commands in capitals. A script is not recognised by it, but by its meaning.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def normal_form(tokens: Sequence[Token]) -> str:
 
 
 def _local_names(tokens: Sequence[Token]) -> list[bytes]:
-    """Those behind `local` and `for`, up to what ends their list."""
+    """The names after `local` and `for`, up to the end of their list."""
     found: dict[bytes, None] = {}
     is_list = False
     for token in tokens:
@@ -40,7 +40,7 @@ def _local_names(tokens: Sequence[Token]) -> list[bytes]:
 
 
 def _in_capitals(tokens: Sequence[Token]) -> Iterator[Token]:
-    """The names of commands, and options in their calls: Redis knows no case there."""
+    """The names of commands, and the options in their calls: for these, Redis ignores case."""
     calls: list[bool] = []
     before = None
     for token in tokens:

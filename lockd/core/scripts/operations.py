@@ -1,4 +1,5 @@
-"""What a script is taken for: values that say it whole, so that a server can do it without the script."""
+"""What a script is recognised as: values that describe it completely, so that a server can do it without the
+script."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class Place:
         return f"{self.words}[{self.number}]"
 
     def of(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> bytes | None:
-        """What stands there; None when there are fewer."""
+        """The string there; None when there are fewer."""
         words = keys if self.words == "KEYS" else arguments
         return words[self.number - 1] if self.number <= len(words) else None
 
@@ -39,7 +40,7 @@ def shown(source: Source) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
-    """A time to live. `adds`: to what is left, else in its place."""
+    """A time to live. `adds`: it is added to what is left, instead of replacing it."""
 
     source: Source
     unit: Unit
@@ -51,7 +52,7 @@ class Ttl:
 
 
 class State(Enum):
-    """What a key can be found as. Own: with the script's value."""
+    """The state in which a key may be found. Own: with the script's value."""
 
     FREE = "free"
     OWN = "own"
@@ -65,7 +66,7 @@ ANOTHERS = (State.ANOTHERS, State.ANOTHERS_ENDLESS)
 
 
 class Change(Enum):
-    """What becomes of a key."""
+    """What is done to a key."""
 
     NONE = "nothing"
     SET = "set to the value"
@@ -75,7 +76,7 @@ class Change(Enum):
 
 
 class Left(Enum):
-    """The reply is what is left to the key: as PTTL and TTL say it."""
+    """The reply is the remaining TTL of the key, as PTTL or TTL gives it."""
 
     MS = "ms"
     SECONDS = "s"
@@ -86,7 +87,7 @@ class Left(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A simple string, as OK."""
+    """A simple string, such as OK."""
 
     text: bytes
 
@@ -108,7 +109,7 @@ class Special(Enum):
     NIL = "nil"
     STORED = "what is stored"
     KEYS = "how many keys"
-    """On how many keys it was done."""
+    """The number of keys on which it was done."""
 
     def __str__(self) -> str:
         return self.value
@@ -123,7 +124,7 @@ class Listed:
 
 
 Reply = int | bytes | Place | Left | Status | ErrorReply | Special | Listed
-"""An integer, a string, and what the others say of themselves. Place: the string that stands there."""
+"""An integer, a string, or one of the classes above. Place: the string at that place."""
 
 
 def reply_text(reply: Reply) -> str:
@@ -132,9 +133,10 @@ def reply_text(reply: Reply) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What wakes those who wait. It comes in one transaction with the change.
+    """What wakes waiting clients. It is part of one transaction with the change.
 
-    pushed_to: a list which has this text as its only item then, for `ttl`; else `published_on`, a channel.
+    pushed_to: a list that then has this text as its only item, for `ttl`; otherwise `published_on`, a
+    channel.
     """
 
     text: Source
@@ -151,7 +153,8 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of a script, for a key found in some state. `ttl`: that which was set, or the key was set with."""
+    """The outcome of a script for a key in some state. `ttl`: the TTL that was set, or that the key was set
+    with."""
 
     change: Change
     reply: Reply
@@ -187,7 +190,7 @@ _MEANINGS = {
 
 
 class Keys(Enum):
-    """Of how many keys an operation is."""
+    """How many keys an operation is for."""
 
     ONE = "one key"
     ALL = "all keys, or none of them"
@@ -196,13 +199,14 @@ class Keys(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """All of it: what is done and answered for a key in each state, in the order of State.
+    """The whole operation: what is done and answered for a key in each state, in the order of State.
 
     value: None when none is compared or set. With several keys, `key` is the first of them, the outcomes are
-    those of each, and the reply of all together is Special.KEYS where that is the reply of one.
+    those of each key, and the reply for all together is the one given, or Special.KEYS.
 
-    It is so where all its places are given, keys and the signal's list are different strings, and a TTL is a
-    whole number above 0. Elsewhere Redis may find an error, or something else: so whoever does it asks first.
+    This holds if all its places are given, keys and the signal's list are different strings, and a TTL is a
+    whole number above 0. Otherwise Redis may report an error, or do something else, so the server checks that
+    first.
     """
 
     kind: Kind
@@ -212,12 +216,12 @@ class Operation:
     outcomes: tuple[Outcome, ...]
 
     ttl: Ttl | None = field(init=False)
-    """The only one that there is."""
+    """The TTL; there is only one."""
     signal: Signal | None = field(init=False)
-    """The same."""
+    """The signal; there is only one."""
 
     def __post_init__(self) -> None:
-        # Looked for once: who carries it out asks for each lock.
+        # Found once: the server needs them for each lock.
         ttl = next((outcome.ttl for outcome in self.outcomes if outcome.ttl), None)
         signal = next((outcome.signal for outcome in self.outcomes if outcome.signal), None)
         object.__setattr__(self, "ttl", ttl)
@@ -231,7 +235,7 @@ _AT = {state: at for at, state in enumerate(State)}
 
 
 class Question(Enum):
-    """What a script may ask of a string that comes with it, before it decides what to do."""
+    """What a script may ask about a string that comes with it, before it decides what to do."""
 
     GIVEN = "is given"
     IS = "is"
@@ -257,7 +261,8 @@ class Condition:
         return f"{'' if self.holds else 'not: '}{self.place} {self.question.value}{operand}"
 
     def is_met(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> bool:
-        """Raises ValueError where the script would fail, or may: what is compared as a number is none."""
+        """Raises ValueError if the script would fail, or may: something that is compared as a number is not
+        one."""
         text = self.place.of(keys, arguments)
         if self.question is Question.GIVEN:
             return (text is not None) is self.holds
@@ -288,12 +293,12 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """The cases leave none out, and no two hold together."""
+    """The cases cover everything, and no two hold together."""
 
     cases: tuple[Case, ...]
 
     def operation(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Operation:
-        """Which one it is with these. Raises ValueError as Condition.is_met."""
+        """The case that holds with these strings. Raises ValueError as Condition.is_met does."""
         for case in self.cases:
             if all(condition.is_met(keys, arguments) for condition in case.when):
                 return case.operation
@@ -302,8 +307,8 @@ class Recognised:
 
 @dataclass(frozen=True, slots=True)
 class NotRecognised:
-    """`normal_form`: what is left of the script without comments, spelling and names; empty where it is not
-    even read as Lua's words."""
+    """`normal_form`: the script without comments, spelling and names; empty if it can't even be split into
+    Lua's tokens."""
 
     why: str
     normal_form: str

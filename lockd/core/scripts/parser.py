@@ -1,6 +1,7 @@
 """From tokens to the tree of a script.
 
-Functions, while, methods, fractions: what Lua has and no lock needs ends the reading, as what is no Lua does.
+Functions, while, methods, fractions: what Lua has and no lock needs ends the reading, just as what is not Lua
+does.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from lockd.core.scripts.syntax import (
 from lockd.core.scripts.tokens import Token, TokenKind
 
 MOST_NESTED = 30
-"""Levels of blocks and expressions in one another."""
+"""How deeply blocks and expressions may be nested."""
 
 _CONSTANTS = {b"nil": None, b"true": True, b"false": False}
 _STRENGTHS = {
@@ -68,18 +69,18 @@ class _Parser:
         return token
 
     def _skip(self, symbol: bytes) -> bool:
-        """Past this one, if it is the next."""
+        """Skip this token, if it is the next."""
         is_next = self._next.is_symbol(symbol)
         self._at += is_next
         return is_next
 
     def _expect(self, symbol: bytes) -> None:
         if not self._skip(symbol):
-            raise self._not_read(f"here should be {symbol.decode()!r}")
+            raise self._not_read(f"expected {symbol.decode()!r}")
 
     def _name(self) -> bytes:
         if self._next.kind is not TokenKind.NAME:
-            raise self._not_read("here should be a name")
+            raise self._not_read("expected a name")
         return self._take().text
 
     def _not_read(self, why: str) -> NotLuaError:
@@ -89,18 +90,18 @@ class _Parser:
     def _deeper(self) -> None:
         self._nested += 1
         if self._nested > MOST_NESTED:
-            raise NotLuaError(self._next.line, f"more than {MOST_NESTED} levels are not read")
+            raise NotLuaError(self._next.line, f"more than {MOST_NESTED} levels are not supported")
 
     # Statements
 
     def script(self) -> Block:
         block = self._block()
         if self._next.kind is not TokenKind.END:
-            raise self._not_read("the script should be over")
+            raise self._not_read("expected the end of the script")
         return block
 
     def _block(self) -> Block:
-        """Up to what ends it. A `return` is the last of its block, in Lua too."""
+        """Up to its end. A `return` is the last statement of its block, in Lua too."""
         self._deeper()
         statements: list[Statement] = []
         while not (self._next.kind is TokenKind.END or self._next.is_symbol(b"end", b"else", b"elseif")):
@@ -181,7 +182,7 @@ class _Parser:
 
     def _call_or_assignment(self) -> CallStatement | Assignment:
         if self._next.is_symbol(b"("):
-            raise self._not_read("a statement is a name's call, or gives it a value")
+            raise self._not_read("a statement must be a call or an assignment")
         read = self._suffixed()
         if isinstance(read, Called):
             return CallStatement(read)
@@ -190,7 +191,7 @@ class _Parser:
             names.append(self._suffixed())
         self._expect(b"=")
         if not all(isinstance(name, Name) for name in names):
-            raise self._not_read("only names are given values")
+            raise self._not_read("only names can be assigned")
         values = self._expressions()
         return Assignment(tuple(name.text for name in names if isinstance(name, Name)), values)
 
@@ -203,7 +204,8 @@ class _Parser:
         return tuple(expressions)
 
     def _expression(self, weakest: int = 0) -> Expression:
-        """One whose operators all bind more strongly than that. Each is a level: so deep becomes the tree."""
+        """An expression whose operators all bind more strongly than that. Each is a level, so the tree gets
+        that deep."""
         nested = self._nested
         self._deeper()
         left = self._operand()
@@ -236,12 +238,12 @@ class _Parser:
     def _number(self) -> Literal:
         text = self._next.text
         if not text.isdigit() or len(text) > _MOST_DIGITS:
-            raise self._not_read("only whole numbers of at most 15 digits are read")
+            raise self._not_read("only whole numbers of at most 15 digits are supported")
         self._take()
         return Literal(int(text))
 
     def _suffixed(self) -> Expression:
-        """A name or something in parentheses, with what is indexed and called behind it."""
+        """A name or an expression in parentheses, with the indexes and calls that follow it."""
         nested = self._nested
         value = self._in_parentheses() if self._skip(b"(") else Name(self._name())
         while True:
@@ -268,7 +270,7 @@ class _Parser:
         if not self._next.is_symbol(b"("):
             return None
         if self._next.line != self._tokens[self._at - 1].line:
-            raise self._not_read("Lua doesn't know whether that is a call")
+            raise self._not_read("this may or may not be a call")
         self._take()
         if self._skip(b")"):
             return ()

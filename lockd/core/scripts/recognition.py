@@ -1,7 +1,7 @@
-"""From Lua source to operations: the way in.
+"""From Lua source to operations: the entry point.
 
-A meaning is an operation by what it does, in every state. What it answers is the script's own affair, and
-goes with the operation as it is.
+A meaning is an operation because of what it does in every state. What it answers is up to the script, and
+becomes part of the operation as it is.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from lockd.core.scripts.parser import parsed
 from lockd.core.scripts.tokens import Token, tokens_of
 
 MOST_CONDITIONS = 3
-"""That a script may ask of what comes with it, one after the other."""
+"""How many conditions a script may ask about, one after the other."""
 
 
 def recognise(script: bytes) -> Recognised | NotRecognised:
-    """What the script is. It takes time in proportion to its length, and never fails."""
+    """What the script is. It takes time in proportion to the script's length, and never fails."""
     tokens: list[Token] = []
     try:
         tokens = tokens_of(script)
@@ -44,7 +44,7 @@ def recognise(script: bytes) -> Recognised | NotRecognised:
 
 
 def _cases(script: Script, assumed: Assumed) -> Iterator[Case]:
-    """Each of them: what is asked is assumed both ways."""
+    """All cases: each condition that it asks about is assumed both ways."""
     try:
         meaning = Reader(script, assumed).meaning()
     except UndecidedError as undecided:
@@ -58,7 +58,7 @@ def _cases(script: Script, assumed: Assumed) -> Iterator[Case]:
 
 
 def _simplified(cases: list[Case]) -> tuple[Case, ...]:
-    """Without conditions that nothing depends on."""
+    """Without conditions that make no difference."""
     if len({case.operation for case in cases}) == 1:
         return (Case((), cases[0].operation),)
     return tuple(cases)
@@ -68,7 +68,7 @@ def _operation(meaning: Meaning) -> Operation:
     outcomes = dict(zip(State, meaning.outcomes, strict=True))
     kind = _kind(outcomes)
     if kind is None:
-        raise NotRecognisedError(f"what it does is no operation: {_told(outcomes)}")
+        raise NotRecognisedError(f"it is not one of the known operations: {_told(outcomes)}")
     _check_signals(outcomes, kind)
     operation = Operation(kind, meaning.key, meaning.value, meaning.keys, meaning.outcomes)
     _check_strings(operation, meaning)
@@ -76,8 +76,8 @@ def _operation(meaning: Meaning) -> Operation:
 
 
 def _check_strings(operation: Operation, meaning: Meaning) -> None:
-    """Key, value and TTL are strings of their own. Redis reads a TTL before it looks at the key, so that one
-    which is never set could still be an error."""
+    """Key, value and TTL have to be different strings. Redis reads a TTL before it looks at the key, so even
+    a TTL that is never set could cause an error."""
     signal = operation.signal
     ttls = {outcome.ttl for outcome in operation.outcomes} | {signal.ttl if signal else None}
     if not meaning.asked <= ttls:
@@ -87,7 +87,7 @@ def _check_strings(operation: Operation, meaning: Meaning) -> None:
     places = [source for source in sources if isinstance(source, Place)]
     is_shared = operation.keys is not Keys.ONE and any(place.words == "KEYS" for place in places[1:])
     if is_shared or len(set(places)) < len(places):
-        raise NotRecognisedError("one string is two things")
+        raise NotRecognisedError("one string is used for two things")
 
 
 def _kind(outcomes: dict[State, Outcome]) -> Kind | None:
@@ -131,13 +131,13 @@ def _kind_of_own(own: _Changed, endless: _Changed) -> Kind | None:
 
 
 def _check_signals(outcomes: dict[State, Outcome], kind: Kind) -> None:
-    """Of what is deleted, and of that only. A DELETE may give one always: nobody waits for what is free."""
+    """Only for what is deleted. A DELETE may always send one: nobody waits for a free lock."""
     deleting = [state for state, outcome in outcomes.items() if outcome.change is Change.DELETED]
     signalling = [state for state, outcome in outcomes.items() if outcome.signal is not None]
     signals = {outcome.signal for outcome in outcomes.values()} - {None}
     is_always = kind is Kind.DELETE and len(signalling) == len(outcomes)
     if len(signals) > 1 or not (is_always or signalling in ([], deleting)):
-        raise NotRecognisedError("it gives a signal, and not whenever it deletes, or not only then")
+        raise NotRecognisedError("it sends a signal, but not exactly when it deletes")
 
 
 def _told(outcomes: dict[State, Outcome]) -> str:

@@ -1,4 +1,4 @@
-"""The tree of a script: that part of Lua which locks are written in."""
+"""The tree of a script: the part of Lua in which locks are written."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class CallStatement:
 
 @dataclass(frozen=True, slots=True)
 class If:
-    """Conditions and what is done under the first that holds; `else` has the condition true."""
+    """Conditions, and what is done under the first that holds; `else` has the condition true."""
 
     branches: tuple[tuple[Expression, Block], ...]
 
@@ -125,7 +125,7 @@ def list_pushed_to(script: Block) -> Place | None:
 
 
 def _parts(node: object) -> Iterator[object]:
-    """It, and all that is in it."""
+    """The node, and everything in it."""
     yield node
     inner = node if isinstance(node, tuple) else ()
     if is_dataclass(node):

@@ -1,4 +1,4 @@
-"""Lua 5.1, which is what Redis runs, as tokens: no comments, no white space, strings as what they say."""
+"""Lua 5.1, which Redis runs, as tokens: without comments and white space, and strings as their values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 from lockd.core.scripts.errors import NotLuaError
 
 MOST_BYTES = 4_096
-"""Of a script, with its comments. Those of lock libraries have 1,000 at most."""
+"""The longest script, with its comments. Those of lock libraries have 1,000 bytes at most."""
 MOST_TOKENS = 300
 
 
@@ -23,7 +23,7 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`text`: of a string its value, of all else the source."""
+    """`text`: of a string its value, of everything else the source."""
 
     kind: TokenKind
     text: bytes
@@ -53,9 +53,9 @@ _NEWLINE = re.compile(rb"\r\n|\n\r|\r|\n")
 
 
 def tokens_of(script: bytes) -> list[Token]:
-    """All of them, with one of kind END behind. Raises NotLuaError."""
+    """All tokens, and one of kind END after them. Raises NotLuaError."""
     if len(script) > MOST_BYTES:
-        raise NotLuaError(1, f"it has {len(script)} bytes: more than {MOST_BYTES} are not read")
+        raise NotLuaError(1, f"it has {len(script)} bytes: at most {MOST_BYTES} are allowed")
     return _Tokeniser(script).tokens()
 
 
@@ -70,11 +70,11 @@ class _Tokeniser:
         while self._skip_to_token():
             found.append(self._token())
             if len(found) > MOST_TOKENS:
-                raise NotLuaError(self._line, f"more than {MOST_TOKENS} words and signs are not read")
+                raise NotLuaError(self._line, f"more than {MOST_TOKENS} tokens are not allowed")
         return [*found, Token(TokenKind.END, b"", self._line)]
 
     def _skip_to_token(self) -> bool:
-        """Past white space and comments. Whether there is a token."""
+        """Skip white space and comments. Returns whether there is a token."""
         while self._take(_SPACE) is not None or self._take_comment():
             pass
         return self._at < len(self._script)
@@ -103,7 +103,7 @@ class _Tokeniser:
         closing = b"]" + opening[1] + b"]"
         end = self._script.find(closing, opening.end())
         if end < 0:
-            raise NotLuaError(self._line, f"{what} has no end")
+            raise NotLuaError(self._line, f"{what} is not closed")
         self._go_to(end + len(closing))
         return self._script[opening.end() : end]
 
@@ -125,7 +125,7 @@ class _Tokeniser:
         if quoted is not None:
             return TokenKind.STRING, _ESCAPE.sub(self._unescaped, quoted[2])
         if self._script[self._at : self._at + 1] in (b'"', b"'"):
-            raise NotLuaError(self._line, "a string has no end")
+            raise NotLuaError(self._line, "a string is not closed")
         return None
 
     def _unescaped(self, escape: re.Match[bytes]) -> bytes:
@@ -144,4 +144,4 @@ class _Tokeniser:
         if symbol := self._take(_SYMBOL):
             return TokenKind.SYMBOL, symbol[0]
         sign = self._script[self._at : self._at + 1].decode("latin-1")
-        raise NotLuaError(self._line, f"{sign!r} is no sign of Lua")
+        raise NotLuaError(self._line, f"{sign!r} is not valid in Lua")

@@ -1,8 +1,7 @@
-"""What Lua's expressions come to when what comes with the script is not known.
+"""The values of Lua's expressions when what comes with the script is not known.
 
 nil, booleans, whole numbers and strings are Python's (`bytes`); strings that come with the script are Places;
-the rest is here. Of each only that is known which any script of a lock needs: whatever else is asked of them
-ends the reading.
+the rest is here. Each has only what scripts of locks need: any other use of it ends the reading.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from lockd.core.scripts.operations import ErrorReply, Left, Place, Source, Statu
 
 
 class Whose(Enum):
-    """What is stored under the key: the script's own value, or some other string."""
+    """The value stored under the key: the script's own value, or some other string."""
 
     OWN = "own"
     ANOTHERS = "another's"
@@ -32,7 +31,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """What is left, and a number that comes with the script."""
+    """The remaining TTL plus a number that comes with the script."""
 
     left: Left
     number: Number
@@ -47,7 +46,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class KeyNumber:
-    """The index of one of all KEYS, in a loop over them."""
+    """The index of a key, in a loop over all KEYS."""
 
     number: int
 
@@ -81,7 +80,7 @@ class Library(Enum):
 
 
 class Unused(Enum):
-    """A number that depends on what is none of the lock's: it is not nil, and no more is known."""
+    """A number that depends on something outside the lock: it is not nil, and nothing else is known."""
 
     RESULT = "result"
 
@@ -98,12 +97,12 @@ Value = (
 
 
 def as_source(value: Value, what: str) -> Source:
-    """A string of the script's or one that comes with it. Numbers are written as Redis gets them."""
+    """A string that is in the script or comes with it. Numbers are written as Redis gets them."""
     if isinstance(value, bytes | Place):
         return value
     if is_whole(value):
         return b"%d" % value
-    raise NotRecognisedError(f"{what} is no string that comes with the script, nor one in it")
+    raise NotRecognisedError(f"{what} is neither an argument of the script nor a string in it")
 
 
 def is_whole(value: Value) -> TypeGuard[int]:

@@ -1,2 +1,2 @@
-"""What a host has of a resource, from the first try until it is given back: campaigns, renewals, returns,
+"""What a host does with a resource, from the first try until it is given back: campaigns, renewals, returns,
 handing on, keeping."""

@@ -1,5 +1,5 @@
-"""The campaign of a host for a resource: one at a time, for the first in line, until somebody is granted it
-or nobody wants it any more."""
+"""The campaign of a host for a resource. There is one at a time, for the first in line, until somebody is
+granted the resource or nobody wants it any more."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,10 +37,12 @@ _SOON_TRIED_AGAIN = (SPLIT, SHIFTED, UNCERTAIN)
 
 
 class Campaigns:
-    """Of all resources that somebody on this host waits for. waiting: how many do.
+    """The campaigns for all resources that requests on this host wait for. waiting: the number of these
+    requests.
 
-    granted: has a lease kept from now on; its holder is told behind that. unwanted: told of a tenure that is
-    nobody's just now, and that nobody waits for any more; wanted_again: of one that was kept.
+    granted: called to keep a lease from now on, before its holder is told. unwanted: called for a tenure that
+    has no lease just now and that no request waits for any more. wanted_again: called for a tenure that was
+    kept.
     """
 
     def __init__(
@@ -74,12 +76,12 @@ class Campaigns:
         self._unwanted = unwanted
         self._wanted_again = wanted_again
         self._agent = chance.nonce()[-8:]
-        """What tells it from other agents that call their host the same."""
+        """Tells this agent from other agents whose host has the same name."""
         self._waits_as = b""
         self._answer_time = AnswerTime()
 
     def joins(self, queue: Queue, holder: Holder, now_ns: int, *, ready: bool) -> None:
-        """It waits in line from now on, or comes into the next try."""
+        """This request waits in line from now on, or takes part in the next try."""
         give_up = None
         if holder.give_up_ns is not None:
             give_up = self._gives_up_at(queue, holder, holder.give_up_ns)
@@ -91,7 +93,7 @@ class Campaigns:
             self.wake(queue, now_ns)
 
     def wake(self, queue: Queue, now_ns: int) -> None:
-        """There is one who is ready in line."""
+        """A request in line is ready."""
         if queue.kept is not None:
             self._wanted_again(queue, now_ns)
         elif queue.idle:
@@ -101,8 +103,8 @@ class Campaigns:
         return self._timers.at(when_ns, lambda at_ns: self._give_up(queue, holder, at_ns))
 
     def _give_up(self, queue: Queue, holder: Holder, now_ns: int) -> None:
-        """Not before the first try has come to something: masters that had no time to answer are not out.
-        That takes no longer than without a WAIT."""
+        """Not before the first try has an outcome: masters that had no time to answer are not down. That
+        takes no longer than without a WAIT."""
         heard_ns = holder.asked_ns + self._timeout_ns
         tries_first = queue.refusal is None and queue.attempt is not None and not queue.passes_over(holder)
         if tries_first and now_ns < heard_ns:
@@ -116,7 +118,7 @@ class Campaigns:
         refusal = queue.refusal
         waited_ms = (now_ns - holder.asked_ns) // NS_PER_MS
         if queue.passes_over(holder):
-            # Neither a holder nor masters kept it from being granted, as far as it came.
+            # As far as the try came, neither a holder nor a master kept it from being granted.
             refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms {BEHIND_OTHERS}")
         elif queue.tenure is not None or (refusal is not None and refusal.code is ErrorWord.TAKEN):
             refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, it is still held by another")
@@ -134,7 +136,7 @@ class Campaigns:
         self.move_on(queue, now_ns)
 
     def abandon(self, queue: Queue, now_ns: int) -> None:
-        """Nobody wants what this attempt may still bring: it is given back wherever it may have landed
+        """The result of this attempt is not wanted any more: it is given back wherever it may have landed
         (rule 3)."""
         attempt = queue.attempt
         assert attempt is not None
@@ -143,7 +145,7 @@ class Campaigns:
         self._give_back(attempt, How.TENURE, now_ns)
 
     def is_held(self, queue: Queue, lease: Lease, now_ns: int) -> None:
-        """On this host, as it turned out: nothing more is tried for."""
+        """It turned out that it is held on this host, so the tries end."""
         self._timers.cancel(queue.rest)
         queue.rest, queue.refusal, queue.tries, queue.place, queue.recall = None, None, 0, None, None
         if queue.attempt is not None:
@@ -151,8 +153,8 @@ class Campaigns:
         self._refuse_the_impatient(queue, held_here(lease, now_ns), now_ns, now_ns)
 
     def move_on(self, queue: Queue, now_ns: int) -> None:
-        """Try for the next in line. With the last who is ready the campaign ends, and a queue that nobody
-        stands in is forgotten."""
+        """Try for the next in line. When there is no ready request any more, the campaign ends, and an empty
+        queue is forgotten."""
         if queue.first() is None:
             self._timers.cancel(queue.rest)
             queue.rest = None
@@ -178,7 +180,7 @@ class Campaigns:
         timeout_ns = min(self._timeout_ns, holder.ttl_ms * NS_PER_MS // 2)
         queue.tried_for = holder
         token = holder.value or (b"" if holder.detached else self._chance.nonce())
-        # Where others wait it will be handed on. A value any agent may be asked to release.
+        # If others wait, it will be handed on. If it has a value, any agent may be asked to release it.
         is_shown = holder.detached or len(queue.waiters) == 1 or is_plain(token)
         shown = token if is_shown else b""
         attempt = queue.attempt = Attempt(
@@ -192,7 +194,7 @@ class Campaigns:
         self._votes.watch(attempt, timeout_ns)
 
     def _takes_its_place(self, queue: Queue, attempt: Attempt, now_ns: int) -> None:
-        """Where somebody waits. A single try leaves no place: nobody would be there when its turn comes."""
+        """If a request waits. A single try leaves no place: it would be gone when its turn comes."""
         if queue.place is None:
             if not queue.has_patient:
                 self._asks_for_it(queue, attempt, now_ns)
@@ -204,7 +206,7 @@ class Campaigns:
         attempt.grace_ms = self._answer_time.grace_ms
 
     def _asks_for_it(self, queue: Queue, attempt: Attempt, now_ns: int) -> None:
-        """Where tenures of its class are kept, whoever has it is asked whether it is in use."""
+        """If tenures of its class are kept, the agent that has it is asked whether it is in use."""
         assert queue.tried_for is not None
         if not queue.tried_for.keep_ms:
             return
@@ -217,8 +219,8 @@ class Campaigns:
         attempt.place = self._waits_as = self._name_of(attempt.terms)
 
     def was_told(self, notice: Notice, master: int, now_ns: int) -> None:
-        """By whoever has what was asked for: it is tried for again when a quorum of the masters says that it
-        was given back, and refused when one says that it is in use."""
+        """The answer of the agent that has the resource. It is tried for again when a quorum of the masters
+        says that it was given back, and refused when one says that it is in use."""
         queue = self.queues.get(notice.resource)
         recall = None if queue is None else queue.recall
         if queue is None or recall is None or notice.word != self._agent:
@@ -237,8 +239,8 @@ class Campaigns:
                 self.try_next(queue, now_ns)
 
     def _answered(self, queue: Queue, refusal: Refusal, now_ns: int) -> Refusal | None:
-        """The refusal for who doesn't wait, once whoever has it has answered, or ought to have. None: not
-        yet."""
+        """The refusal for requests that don't wait, once the agent that has the resource has answered, or
+        should have. None: not yet."""
         recall = queue.recall
         if recall is None:
             return refusal
@@ -248,7 +250,7 @@ class Campaigns:
         self._recall_ends(queue, RecallEnd.IN_USE if recall.in_use else RecallEnd.SILENT, now_ns)
         if not recall.refused or recall.in_use:
             return refusal
-        return replace(refusal, text=f"{refusal.text}, whose agent did not say whether it is in use")
+        return replace(refusal, text=f"{refusal.text}, and its agent did not say whether it is in use")
 
     def _recall_ends(self, queue: Queue, end: RecallEnd, now_ns: int) -> None:
         recall, queue.recall = queue.recall, None
@@ -257,12 +259,12 @@ class Campaigns:
             self._watcher.asked_back(holder.label, end, now_ns - recall.since_ns)
 
     def _name_of(self, terms: Terms) -> bytes:
-        """Of this agent, where it waits."""
+        """The name under which this agent waits."""
         return terms.owner.partition(b" ")[0] + b" " + self._agent
 
     def waits_for_next_turn(self, queue: Queue, release: Release, now_ns: int) -> None:
-        """Its turn is over, and others here wait: it leaves its place with what it gives back, and is told
-        when it is first. Should nobody else wait, that is at once."""
+        """This host's turn is over, and other requests here wait. With what it gives back it leaves its
+        place, and is told when it is first again. If no other host waits, that is at once."""
         queue.place = Place(now_ns)
         assert queue.tenure is not None
         release.how = How.TURN
@@ -270,7 +272,7 @@ class Campaigns:
         release.grace_ms = self._answer_time.grace_ms
 
     def told(self, agent: bytes, resource: bytes, master: int, wait_ms: int, now_ns: int) -> None:
-        """It is the turn of that agent, by this master's word: now, or when that is over."""
+        """This master says that it is the turn of that agent, now or after a wait."""
         if agent != self._agent:
             return
         queue = self.queues.get(resource)
@@ -284,8 +286,8 @@ class Campaigns:
             self._rest_no_longer(queue, self._tries_at_ns(place, wait_ms, now_ns))
 
     def is_next(self, agent: bytes, resource: bytes, master: int, now_ns: int) -> None:
-        """By this master's word another was granted it, and that agent comes behind it: who was told to try
-        when a grace is over rests until it is told anew."""
+        """This master says that another was granted it, and that this agent is next. An agent that was told
+        to try after a grace rests until it is told again."""
         queue = self.queues.get(resource)
         if agent != self._agent or queue is None or queue.place is None or queue.rest is None:
             return
@@ -296,7 +298,7 @@ class Campaigns:
             self._rests_until_told(queue, now_ns)
 
     def _passes_on(self, resource: bytes, master: int, now_ns: int) -> None:
-        """Nobody here wants it any more: the next one need not wait until this one's grace is over."""
+        """No request here wants it any more: the next host need not wait until this one's grace is over."""
         release = Release(
             resource, self._waits_as, quorum=1, t1_ns=now_ns, until_ns=now_ns + LONGEST_GRACE_MS * NS_PER_MS,
             settled=nothing_more, how=How.PASS,
@@ -304,8 +306,8 @@ class Campaigns:
         release.put_to(self._masters.release(release, 1 << master))
 
     def _tries_at_ns(self, place: Place, wait_ms: int, now_ns: int) -> int:
-        """At once when a quorum has told it. By fewer only a little sooner than it would, and once: others
-        may be silent, or those wrong."""
+        """At once when a quorum has said so. If fewer have, only a little sooner than otherwise, and once:
+        the others may be silent, or these may be wrong."""
         if place.told.bit_count() >= self._quorum:
             place.hastened = False
             return now_ns + int(wait_ms * NS_PER_MS * (1 + self._chance.jitter() / 8))
@@ -315,8 +317,8 @@ class Campaigns:
         return now_ns + wait_ms * NS_PER_MS + self._jittered_ns(self._parameters.backoff_first_ms)
 
     def rests_no_longer(self, queue: Queue, now_ns: int) -> None:
-        """Somebody comes who doesn't wait. Who rests until he is told may do so for longer than a refusal is
-        true."""
+        """A request arrives that doesn't wait. A campaign that rests until it is told may rest for longer
+        than a refusal stays true."""
         if queue.rest is not None and queue.place is not None and queue.refusal not in _SOON_TRIED_AGAIN:
             self._rest_no_longer(queue, now_ns)
 
@@ -339,14 +341,14 @@ class Campaigns:
         return Refusal(ErrorWord.CLOCK if only_clocks else ErrorWord.NOQUORUM, reasons)
 
     def hint(self, resource: bytes, now_ns: int) -> int:
-        """For a fence above all that is known of."""
+        """A hint for a fence above all known ones."""
         wall_us = (now_ns + self.wall_ahead_ns) // 1000
         return self.hints.next(slot_of(resource), wall_us, self._masters.clock_us(now_ns))
 
     def _tried(self, attempt: Attempt, now_ns: int) -> None:
         queue = self.queues[attempt.resource]
         masters_us = self._masters.clock_us(now_ns)
-        # Mostly they have all named the same.
+        # Usually all have named the same.
         for value in set(attempt.fences):
             self.hints.saw(attempt.slot, value, masters_us)
         if attempt.agreed and self._votes.agree_now(attempt.yes):
@@ -361,7 +363,7 @@ class Campaigns:
             retry_ms = attempt.retry_after_ms()
             refusal = Refusal(ErrorWord.TAKEN, f"retry-after={retry_ms} held by another", retry_ms)
         elif attempt.outcome is AttemptOutcome.SPLIT:
-            # Others may show a lease that no quorum has, for as long as its TTL: that is not waited for.
+            # Other masters may show a lease without a quorum, for as long as its TTL: that is not waited for.
             retry_ms = min(attempt.retry_after_ms(), max(attempt.reserved_ms, default=0))
             refusal = replace(RESERVED, retry_after_ms=retry_ms) if retry_ms else SPLIT
         else:
@@ -369,7 +371,7 @@ class Campaigns:
         self._failed(queue, attempt, refusal, now_ns)
 
     def _second_round(self, attempt: Attempt, now_ns: int) -> None:
-        """The masters named different fences: have one accepted by a quorum (rule 6)."""
+        """The masters named different fences: propose one to a quorum (rule 6)."""
         self._watcher.fence_round()
         timeout_ns = min(self._timeout_ns, attempt.ttl_ms * NS_PER_MS // 2)
         proposal = FenceRound(
@@ -395,17 +397,18 @@ class Campaigns:
             self._failed(queue, attempt, self._votes.no_quorum(proposal, proposal.acceptors), now_ns)
 
     def saw(self, proposal: FenceRound, now_ns: int) -> None:
-        """What counters have come to, by what masters said to it."""
+        """The values of counters, as masters reported them in this round."""
         masters_us = self._masters.clock_us(now_ns)
         self.hints.saw(proposal.slot, proposal.value, masters_us, proposal.size)
         self.hints.saw_counter(proposal.slot, proposal.highest, masters_us)
 
     def _ends_ns(self, attempt: Attempt, cut_ns: int) -> int:
-        """Until then what it brought may be handed out: it can be relied upon for a while yet."""
+        """Until then its result may be handed out: it is valid for a while longer."""
         return deadline_ns(attempt.t1_ns, attempt.ttl_ms) - cut_ns - self._min_validity_ns
 
     def _too_late(self, attempt: Attempt, now_ns: int) -> Refusal:
-        """Where only a doubt about the clocks makes it so, those that can end it are asked (rule 11d)."""
+        """If only a doubt about the clocks is the reason, the masters that can end the doubt are asked (rule
+        11d)."""
         if now_ns < self._ends_ns(attempt, 0):
             return UNCERTAIN
         late_ms = (now_ns - attempt.t1_ns) // NS_PER_MS
@@ -414,7 +417,7 @@ class Campaigns:
         )
 
     def _grant(self, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
-        # Rule 1, at the instant of answering. What this host stood still since it was asked for comes off it
+        # Rule 1, at the instant of answering. Time that this host stood still since the question is taken off
         # (rule 11d).
         cut_ns = self._masters.suspected_cut_ns(attempt.gained_ns, attempt.yes)
         if now_ns >= self._ends_ns(attempt, cut_ns):
@@ -436,13 +439,12 @@ class Campaigns:
             self._turned_down(queue, held_here(lease, now_ns), now_ns)
 
     def next_lease(self, tenure: Tenure, holder: Holder, now_ns: int) -> Lease:
-        """With a token of its own, which no other lease nor the tenure has, and with a fence that none before
-        it had."""
+        """It has a token that no other lease has, nor the tenure, and a fence that none before it had."""
         token = holder.value or self._chance.nonce()
         return Lease(tenure, holder, token, tenure.next_fence(), began_ns=now_ns, now_ns=now_ns)
 
     def grants(self, queue: Queue, lease: Lease, now_ns: int) -> None:
-        """To whom it was wanted for, and to all that share it."""
+        """To the request that it was tried for, and to all that share it."""
         holder = lease.holder
         self._recall_ends(queue, RecallEnd.GIVEN_BACK, now_ns)
         self._timers.cancel(queue.leaves(holder))
@@ -467,8 +469,8 @@ class Campaigns:
             holder.granted(lease, now_ns)
 
     def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:
-        """What the try left is given back before any back-off (rule 3). Where a quorum had it, others have to
-        be told that it is free."""
+        """What the try left is given back before any back-off (rule 3). If a quorum had it, others have to be
+        told that it is free."""
         assert queue.tried_for is not None
         self._watcher.tried_in_vain(queue.tried_for.label, refusal.code)
         queue.attempt = queue.tried_for = None
@@ -506,13 +508,13 @@ class Campaigns:
             self.move_on(queue, now_ns)
 
     def rests_until_told(self, queue: Queue, now_ns: int) -> None:
-        """It has left its place with what it gave back, and it is another host's turn."""
+        """This host has left its place with what it gave back, and it is another host's turn."""
         queue.refusal, queue.refused_ns = RESERVED, now_ns
         self._refuse_the_impatient(queue, RESERVED, now_ns, now_ns - self._timeout_ns)
         if queue.first() is None:
             self.move_on(queue, now_ns)
         elif queue.impatient:
-            # As for one that comes now: a turn of others may last for longer than its answer.
+            # As for a request that arrives now: a turn of others may last longer than its answer.
             self._rests(queue, now_ns)
         else:
             self._rests_until_told(queue, now_ns)
@@ -526,13 +528,14 @@ class Campaigns:
         self.try_next(queue, now_ns)
 
     def _back_off_ns(self, queue: Queue, refusal: Refusal) -> int:
-        """Exponential, jittered so that two hosts don't meet again and again, and not beyond what the holder
-        has left. Who waits for a holder is told when he is done; none of it where that was said meanwhile."""
+        """Exponential, jittered so that two hosts don't meet again and again, and not longer than the holder
+        has left. A host that waits for a holder is told when that one is done; there is no back-off if it was
+        told meanwhile."""
         parameters, tries, place = self._parameters, min(queue.tries, 16), queue.place
         if place is not None and place.told.bit_count() >= self._quorum:
             return 0
         if place is None and queue.has_patient and (refusal == RESERVED or refusal.code is ErrorWord.TAKEN):
-            # They came into a try of one that doesn't wait. The next one leaves their place.
+            # They joined a try of a request that doesn't wait. The next try leaves a place for them.
             return 0
         if refusal == RESERVED:
             return int((refusal.retry_after_ms + 1 + 4 * self._chance.jitter()) * NS_PER_MS)
@@ -549,7 +552,8 @@ class Campaigns:
         return int(ms * NS_PER_MS * (0.5 + self._chance.jitter()))
 
     def _refuse_the_impatient(self, queue: Queue, refusal: Refusal, now_ns: int, asked_until_ns: int) -> None:
-        """Those in line that don't wait, or no longer, share the outcome of the try that they came into."""
+        """Requests in line that don't wait, or not any longer, share the outcome of the try that they
+        joined."""
         for holder in [one for one in queue.impatient if one.asked_ns <= asked_until_ns]:
             waited = holder.give_up_ns is not None
             why = self._why_given_up(queue, holder, now_ns) if waited else refusal

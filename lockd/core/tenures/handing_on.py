@@ -1,4 +1,4 @@
-"""Leases of one host follow each other under one tenure, with no round trip between."""
+"""Leases of one host follow each other under one tenure, without a round trip in between."""
 
 from lockd.core.ballots.ballot import Ballot
 from lockd.core.ballots.extension import Extension
@@ -17,11 +17,11 @@ from lockd.core.values import Reply
 
 
 class HandingOn:
-    """What a tenure is for. Exclusion between hosts is the tenure's; within the host it is the queue's: one
-    lease is over before the next one is given.
+    """The purpose of a tenure. Exclusion between hosts is the tenure's; within the host it is the queue's:
+    one lease is over before the next one is given.
 
-    It is handed on without asking only while the tenure's last proof stands: a clock that jumped, a host that
-    stood still, a force-release or a master that was restarted stops that until the next proof.
+    It is handed on without asking only while the tenure's last proof stands. A clock that jumped, a host that
+    stood still, a forced release or a master that was restarted stops that until the next proof.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class HandingOn:
         self._keeping = keeping
 
     def hands_on(self, lease: Lease, why: str, now_ns: int, reply: Reply | None) -> bool:
-        """Whether the next in line has the resource now, or will behind a proof: else its tenure is to be
-        given back. What was lost, or has run out, is not handed on."""
+        """Whether the next in line has the resource now, or will have it after a proof. If not, the tenure
+        should be given back. A lease that was lost, or has run out, is not handed on."""
         queue = self._campaigns.queues.get(lease.resource)
         if queue is None or queue.lease is not lease or not self._may_be_handed_on(queue, lease, why, now_ns):
             return False
@@ -57,7 +57,7 @@ class HandingOn:
         return True
 
     def wanted_again(self, queue: Queue, now_ns: int) -> None:
-        """What was kept."""
+        """The tenure that was kept."""
         self._keeping.no_more(queue, KeptEnd.LOCKED, now_ns)
         self._go_on(queue, now_ns, proven=False)
 
@@ -69,7 +69,7 @@ class HandingOn:
 
     def _may_have(self, holder: Holder, tenure: Tenure, now_ns: int) -> bool:
         """A DETACHED lease is on the masters itself, and so is one with a value (rule 4). A tenure that is
-        older than its class holds anything is handed on no more (rule 7), nor is one whose turn is over."""
+        older than its class's max_hold is not handed on any more (rule 7), nor is one whose turn is over."""
         if tenure.turn is not None and tenure.turn.is_over(now_ns):
             return False
         too_old = now_ns >= tenure.began_ns + holder.max_hold_ms * NS_PER_MS
@@ -77,7 +77,7 @@ class HandingOn:
         return tenure.is_ours and not is_its_own and not too_old and now_ns < tenure.deadline_ns
 
     def _go_on(self, queue: Queue, now_ns: int, *, proven: bool) -> None:
-        """Nobody has it just now. proven: it was, a moment ago; it is not asked a second time."""
+        """It has no lease just now. proven: it was proven a moment ago, so it is not asked a second time."""
         tenure, holder = queue.tenure, queue.first()
         assert tenure is not None
         if holder is None or not self._may_have(holder, tenure, now_ns):
@@ -93,9 +93,8 @@ class HandingOn:
             self._hand_to(queue, tenure, holder, now_ns)
 
     def _stands(self, tenure: Tenure, holder: Holder, now_ns: int) -> bool:
-        """It is what its last proof said that it is, and for long enough: two thirds of the TTL that is
-        wanted are left of it (else it would be renewed at once), and no less than is ever handed out
-        (rule 1)."""
+        """It is as its last proof said, and for long enough: two thirds of the wanted TTL are left (otherwise
+        it would be renewed at once), and no less than is ever handed out (rule 1)."""
         wanted_ns = holder.ttl_ms * NS_PER_MS * 2 // 3 - drift_ns(holder.ttl_ms)
         ends_ns = min(tenure.deadline_ns, deadline_ns(now_ns, holder.ttl_ms))
         if now_ns >= min(tenure.deadline_ns - wanted_ns, ends_ns - self._min_validity_ns):
@@ -105,8 +104,8 @@ class HandingOn:
         return self._nothing_has_happened(tenure, now_ns)
 
     def _nothing_has_happened(self, tenure: Tenure, now_ns: int) -> bool:
-        """No clock has jumped nor this host stood still, as far as can be known, and the masters that proved
-        it are there as they were."""
+        """As far as can be known, no clock has jumped and this host has not stood still, and the masters that
+        proved it are there as before."""
         if self._masters.clocks_in_doubt or tenure.gained_ns is not self._masters.gained_ns():
             return False
         if tenure.is_doubted:
@@ -121,7 +120,7 @@ class HandingOn:
         self._answer(queue)
 
     def _answer(self, queue: Queue) -> None:
-        """Who gave the last one back held it all the time."""
+        """The app that gave the last lease back held it all the time."""
         reply, queue.returning = queue.returning, None
         if reply is not None:
             reply.done(None)
@@ -129,18 +128,18 @@ class HandingOn:
     # Asking the masters
 
     def _ask_again(self, queue: Queue, tenure: Tenure, holder: Holder, now_ns: int) -> None:
-        """The last lease is over: should this agent die now, the next one gives the tenure back."""
+        """The last lease is over: should this agent die now, the next agent gives the tenure back."""
         tenure.may_last(holder.ttl_ms, now_ns)
         self._journal.ending(tenure)
         queue.asked = self._renewals.extension(tenure, holder.ttl_ms, now_ns, hides=bool(tenure.shown))
 
     def was_asked(self, tenure: Tenure, extension: Extension, worked: bool, now_ns: int) -> None:
-        """What the masters said of a tenure that nobody has just now."""
+        """The masters' answer about a tenure that has no lease just now."""
         queue = self._campaigns.queues.get(tenure.resource)
         if queue is None or queue.tenure is not tenure:
             return
         if queue.kept is not None and not worked:
-            # Its app had asked for that.
+            # Its app had asked for this.
             self.put_down(queue, now_ns)
         if queue.asked is not extension:
             return
@@ -181,8 +180,8 @@ class HandingOn:
     # Giving it back
 
     def recalled(self, queue: Queue, now_ns: int) -> None:
-        """Another host waits for it. What nobody has is given back at once; else it is handed on until this
-        host's turn is over, which begins with the first recall. How often it is recalled means nothing."""
+        """Another host waits for it. Without a lease it is given back at once. Otherwise it is handed on
+        until this host's turn is over, which begins with the first recall; further recalls don't matter."""
         tenure = queue.tenure
         assert tenure is not None
         if queue.kept is not None:
@@ -193,8 +192,8 @@ class HandingOn:
             tenure.is_recalled(now_ns, self._turn_ms)
 
     def asked_for(self, queue: Queue, asker: bytes, master: int, now_ns: int) -> None:
-        """By who doesn't wait: what is only kept is given back, and that one told of it behind the release;
-        what is in use stays so."""
+        """An agent that doesn't wait asks. A tenure that is only kept is given back, and that agent is told
+        after the release; one in use stays in use."""
         if queue.kept is None:
             self._returns.answers(queue.resource, asker, How.USED, 1 << master, now_ns)
             return
@@ -203,8 +202,8 @@ class HandingOn:
         self._returns.answers(queue.resource, asker, How.FREED, self._returns.all_masters, now_ns)
 
     def doubted(self, queue: Queue, now_ns: int) -> None:
-        """It is said that it was taken away, or given back elsewhere: nobody else gets it without a proof of
-        later, and whoever has it, or waits for it here, is to know soon."""
+        """A notice says that it was taken away, or given back elsewhere. Nobody else gets it without a later
+        proof, and its holder, or those that wait for it here, should know soon."""
         tenure = queue.tenure
         assert tenure is not None
         tenure.doubted_ns = now_ns
@@ -212,7 +211,7 @@ class HandingOn:
             self._renewals.look_again(queue.lease, now_ns)
 
     def put_down(self, queue: Queue, now_ns: int, *, is_wanted: bool = False) -> None:
-        """Nobody has it, and nobody is to have it under this tenure: the next in line tries. is_wanted: by
+        """It has no lease, and will not get one under this tenure: the next in line tries. is_wanted: by
         another host."""
         tenure = queue.tenure
         assert tenure is not None
@@ -227,7 +226,7 @@ class HandingOn:
         self._returns.tenure_over(queue, now_ns)
 
     def broke(self, ballot: Ballot, now_ns: int) -> None:
-        """A mistake of ours where its answers were counted."""
+        """An error of the agent where its answers were counted."""
         for queue in list(self._campaigns.queues.values()):
             if queue.asked is ballot:
                 self.put_down(queue, now_ns)

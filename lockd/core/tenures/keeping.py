@@ -1,9 +1,9 @@
-"""A tenure stays for a while when nobody has it any more, for who locks the same thing again and again: the
-next lease costs no round trip (`keep_ms` of a class).
+"""A tenure stays for a while after its last lease, for apps that lock the same resource again and again: then
+the next lease costs no round trip (`keep_ms` of a class).
 
-The price: other hosts have to recall it, and while its agent is dead or cut off nobody gets it before its
-TTL. So it is kept only where it was locked here again just before, and given back at the word of a recall, at
-the end of its validity, and when its agent stops. Nothing that nobody has is renewed.
+The price: other hosts have to recall it, and while its agent is dead or cut off, nobody gets the resource
+before the TTL ends. So it is kept only if it was locked here again shortly before. It is given back after a
+recall, at the end of its validity, and when its agent stops. A tenure without a lease is never renewed.
 """
 
 from collections import OrderedDict
@@ -19,11 +19,12 @@ from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Reply
 
 _MOST = 16_384
-"""So many are kept at a time, and of so many is known that they were just unlocked."""
+"""How many are kept at a time, and how many are remembered as just unlocked."""
 
 
 class Keeping:
-    """Those that are. count: how many. gives_back: to the masters, one that nobody has."""
+    """The tenures that are kept. count: how many. gives_back: gives one without a lease back to the
+    masters."""
 
     def __init__(
         self,
@@ -33,7 +34,7 @@ class Keeping:
     ) -> None:
         self.count = 0
         self._unlocked_ns: OrderedDict[bytes, int] = OrderedDict()
-        """When, by resource, and the last of them last; of those that may be kept, and are not."""
+        """When each resource was last unlocked, the latest last; for those that may be kept, and are not."""
         self._watcher = means.watcher
         self._journal = means.journal
         self._timers = means.timers
@@ -42,8 +43,8 @@ class Keeping:
         self._gives_back = gives_back
 
     def is_wanted_again(self, lease: Lease, why: str, now_ns: int) -> bool:
-        """This lease is about to end. Whether it was asked for so soon behind the one before that its tenure
-        is kept, if nobody wants it just now. One that another host waits for begins anew."""
+        """This lease is about to end. Returns whether it was asked for so soon after the one before that its
+        tenure is kept, if nobody wants it just now. If another host waits for it, the count begins again."""
         holder = lease.holder
         if not holder.keep_ms or holder.detached or is_plain(holder.value):
             return False
@@ -77,7 +78,7 @@ class Keeping:
         return True
 
     def _until_ns(self, lease: Lease, now_ns: int) -> int:
-        """Not past its validity, nor for longer than it may be held (rule 7)."""
+        """Neither past its validity, nor for longer than it may be held (rule 7)."""
         tenure, holder = lease.tenure, lease.holder
         return min(
             now_ns + holder.keep_ms * NS_PER_MS,
@@ -105,7 +106,7 @@ class Keeping:
         self._watcher.kept_no_more(kept.label, why, now_ns - kept.since_ns)
 
     def give_back(self, now_ns: int) -> None:
-        """All that is kept. Not at once: there may be thousands."""
+        """Everything that is kept. Not at once: there may be thousands."""
         for queue in self._campaigns.queues.values():
             if queue.kept is not None:
                 self._timers.cancel(queue.kept.timer)

@@ -1,4 +1,4 @@
-"""What all the rules of tenures work with."""
+"""What all parts of tenures work with."""
 
 from dataclasses import dataclass
 

@@ -1,9 +1,9 @@
 """The place of this host among those that wait for one resource, as it is left on the masters.
 
-Each master has its own line, by its own clock less how long a host has waited: wall clocks of hosts order
-nothing. When what was held is given back, a master tells the first in its line, and reserves the resource
-for it; a host tries when so many masters have told it that it can have a quorum. That notices are lost costs
-no more than the back-off that stands behind them.
+Each master has a separate line. It is sorted by the master's clock minus the time that a host has waited:
+wall clocks of hosts don't count. When the resource is given back, a master tells the first in its line, and
+reserves the resource for it. A host tries when enough masters have told it that it can get a quorum. A lost
+notice costs at most the back-off that would follow anyway.
 """
 
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ LEAST_GRACE_MS = 5
 
 
 class Place:
-    """Since when this host waits for a resource; after a turn that begins anew.
+    """Since when this host waits for a resource; after a turn that begins again.
 
-    told: the masters that said since the last try that its turn has come or comes, as bits; held: those that
-    said later that another was granted it. hastened: one try was made sooner by fewer than a quorum of them,
-    since the last turn that a quorum told of.
+    told: the masters that said since the last try that its turn has come or is coming, as bits. held: those
+    that said later that another was granted it. hastened: one try was made sooner because fewer than a quorum
+    said so, since the last turn that a quorum told of.
     """
 
     __slots__ = ("hastened", "held", "since_ns", "told")
@@ -31,7 +31,7 @@ class Place:
         self.hastened = False
 
     def tries(self) -> None:
-        """What was said before is done with."""
+        """Earlier notices do not count any more."""
         self.told = self.held = 0
 
     def waited_us(self, now_ns: int) -> int:
@@ -39,18 +39,19 @@ class Place:
 
 
 class RecallEnd(StrEnum):
-    """What came of asking whoever has a tenure whether it only keeps it."""
+    """The outcome of asking the agent that has a tenure whether it only keeps it."""
 
     GIVEN_BACK = "given_back"
     IN_USE = "in_use"
     SILENT = "silent"
-    """Nobody answered in time: its agent is dead or cut off, perhaps."""
+    """There was no answer in time: its agent may be dead or cut off."""
 
 
 @dataclass(slots=True)
 class Recall:
-    """For whom doesn't wait: until when the answer of whoever has it is waited for. refused: somebody has it.
-    freed: the masters that say that it was given back, as bits; in_use: one says that it is not."""
+    """For requests that don't wait: until_ns is how long the answer of the agent that has the resource is
+    waited for. refused: a master said that it is taken. freed: the masters that say that it was given back,
+    as bits; in_use: one says that it is not."""
 
     since_ns: int
     until_ns: int
@@ -60,7 +61,7 @@ class Recall:
 
 
 class AnswerTime:
-    """How long tries take here: what a host has to be left with to use its turn."""
+    """How long tries take here: a host needs that much time to use its turn."""
 
     __slots__ = ("_usual_ns",)
 

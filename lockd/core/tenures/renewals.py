@@ -1,5 +1,5 @@
-"""What is held is kept: renewed, put back where it is missing, and its holder told in time when that can't be
-done."""
+"""What is held stays held: it is renewed, and put back where it is missing. If that can't be done, its holder
+is told in time."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -18,12 +18,13 @@ from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns, drift_ns
 from lockd.core.values import Extended, Refusal, Reply
 
 _AT_ONCE = 500
-"""So many are renewed at the same time at most. Were masters asked for more than they answer within their
+"""How many are renewed at the same time, at most. If masters were asked for more than they can answer in
 time, all would be late, none would work, and all would be asked for again."""
 
 
 class Renewals:
-    """Of all leases of this host. asked: told what the masters said of a tenure that nobody had just then."""
+    """The renewals of all leases of this host. asked: called with the masters' answer about a tenure that had
+    no lease just then."""
 
     def __init__(
         self,
@@ -44,12 +45,12 @@ class Renewals:
         self._asked = asked
         self._under_way: set[Extension] = set()
         self._in_line: OrderedDict[Lease, None] = OrderedDict()
-        """Those that are due, and wait until fewer are under way."""
+        """The leases that are due, and wait until fewer renewals are under way."""
         # Bound once, for the timers of all leases.
         self._look_after = self.look_after
 
     def granted(self, queue: Queue, lease: Lease, now_ns: int) -> None:
-        """It is kept from now on, as long as it may be."""
+        """It is held from now on, as long as it may be."""
         self._returns.held += 1
         lease.tenure.lease = lease
         self._returns.is_granted(lease, now_ns)
@@ -62,7 +63,7 @@ class Renewals:
         return lease.lose_at_ns() if lease.holder.detached else lease.renew_at_ns()
 
     def _next_look_ns(self, lease: Lease) -> int:
-        """Behind a proof. What was said to be gone meanwhile may have been so only since masters answered."""
+        """After a proof. Notices that it is gone may have been true only since the masters answered."""
         if lease.tenure.is_doubted:
             return lease.tenure.doubted_ns
         return lease.lose_at_ns() if lease.holder.detached else lease.renew_again_at_ns()
@@ -94,25 +95,25 @@ class Renewals:
         self._looks_after_at(lease, next_ns)
 
     def _looks_after_at(self, lease: Lease, when_ns: int) -> None:
-        """If it does not look again already."""
+        """Unless it is about to look again already."""
         if lease.timer is None:
             lease.timer = self._timers.at(when_ns, self._look_after, lease)
 
     def run_out(self, lease: Lease, now_ns: int) -> None:
-        """The validity that is known here has ended. What a session lock left is given back at once. A
-        detached lease may have been extended through another agent: nothing is taken from the masters, where
-        it ends by itself."""
+        """The validity that is known here has ended. A session lock is given back at once. A detached lease
+        may have been extended through another agent: it is left on the masters, where it ends by itself."""
         if lease.holder.detached:
             self._returns.over(lease, "expired", now_ns)
             return
         if lease.standing is Standing.HELD and lease.let_go_ns is None:
-            # Late: the timer that should have told of it in time ran only now.
+            # Late: the timer that should have told of the loss in time ran only now.
             by, _ = self._why_not_renewed(lease, now_ns)
             self.lose(lease, by, "its validity ended before it could be renewed", now_ns)
         if lease.is_ours or lease.let_go_ns is not None:
             self._returns.end(lease, "expired", now_ns)
         else:
-            # What this agent could not prove may be another's word for what a living app has (rule 13).
+            # What this agent could not prove may stand for what a living app has through another agent (rule
+            # 13).
             self._journal.ended(lease.nonce)
             self._returns.over(lease, "expired", now_ns)
 
@@ -125,7 +126,7 @@ class Renewals:
             return Loss.NOT_RENEWED, lease.loss
         if now_ns < lease.lose_at_ns() + lease.missing_ns:
             gone_s = lease.missing_ns / 1e9
-            return Loss.CLOCKS, f"{gone_s:.3f} s of it are gone: this host stood still, or clocks were set"
+            return Loss.CLOCKS, f"{gone_s:.3f} s of it are gone: this host was paused, or clocks were set"
         if lease.extension_ttl_ms(lease.ttl_ms, now_ns) == 0:
             return Loss.MAX_HOLD, "it was held for max_hold"
         return Loss.NOT_RENEWED, lease.loss or "it could not be renewed: no quorum"
@@ -152,14 +153,14 @@ class Renewals:
             self._under_way.add(tenure.extending)
 
     def _renew_next(self, now_ns: int) -> None:
-        """Of those in line, but for one that has ended."""
+        """Those in line, without leases that have ended."""
         while self._in_line and len(self._under_way) < _AT_ONCE:
             lease, _ = self._in_line.popitem(last=False)
             if lease.standing is Standing.HELD and lease.tenure.lease is lease:
                 self._renew_if_due(lease, now_ns)
 
     def settled(self, extension: Extension, now_ns: int) -> None:
-        """In whatever way: the next one's turn has come."""
+        """It has an outcome of some kind: the next one's turn has come."""
         if extension in self._under_way:
             self._under_way.remove(extension)
             self._renew_next(now_ns)
@@ -184,13 +185,13 @@ class Renewals:
         return extension
 
     def _old_nonces(self, tenure: Tenure) -> tuple[bytes, ...]:
-        """As long as some master may know it by one."""
+        """As long as some master may know it by one of them."""
         on_all = tenure.is_ours and tenure.proven.bit_count() == self._parameters.masters
         return () if on_all else tenure.before
 
     def _there_ms(self, tenure: Tenure, now_ns: int) -> int | None:
-        """Where one that was taken over counts it must have been for so long: what the agent before had under
-        way may lie in this host's kernel, and land after another's lease."""
+        """How long a tenure that was taken over must have been on a master to count there. What the previous
+        agent had under way may still be in this host's kernel, and land after another's lease."""
         lease = tenure.lease
         if tenure.is_ours or lease is None:
             return None
@@ -216,7 +217,7 @@ class Renewals:
                 self._not_proven(lease, extension, now_ns)
 
     def _extended_between(self, tenure: Tenure, extension: Extension, now_ns: int) -> None:
-        """Nobody has it just now: it is handed on behind a proof, or given back."""
+        """It has no lease just now: after a proof it is handed on, otherwise given back."""
         if tenure.is_over:
             return
         if worked := self._worked(tenure, extension, now_ns):
@@ -225,17 +226,17 @@ class Renewals:
         self._asked(tenure, extension, worked, now_ns)
 
     def _worked(self, tenure: Tenure, extension: Extension, now_ns: int) -> bool:
-        """Counts only while the old validity still holds: after it another may have had the resource in
+        """It counts only while the old validity still holds: afterwards another may have had the resource in
         between (rule 2)."""
         agreed = extension.agreed and self._votes.agree_now(extension.confirmed)
         return agreed and now_ns < self._sure_until_ns(tenure)
 
     def _sure_until_ns(self, tenure: Tenure) -> int:
-        """Its deadline, if what is in doubt about clocks is the worst that it can be (rule 11d)."""
+        """Its deadline if the doubt about clocks turns out at its worst (rule 11d)."""
         return tenure.deadline_ns - self._in_doubt_ns(tenure)
 
     def sure_until_ns(self, lease: Lease) -> int:
-        """The same of a lease."""
+        """The same for a lease."""
         return lease.deadline_ns - self._in_doubt_ns(lease.tenure)
 
     def _in_doubt_ns(self, tenure: Tenure) -> int:
@@ -243,8 +244,8 @@ class Renewals:
         return max(0, cut_ns - tenure.cut_ns) + self._unseen_ns(tenure)
 
     def _unseen_ns(self, tenure: Tenure) -> int:
-        """For how long this host may have stood still while no agent was here, under a tenure that was taken
-        over and not proven since (rule 11d). Where that can't be known, nothing is sure."""
+        """How long this host may have stood still while no agent was here, for a tenure that was taken over
+        and not proven since (rule 11d). If that can't be known, nothing is certain."""
         if tenure.is_ours:
             return 0
         assert tenure.inherited is not None
@@ -285,8 +286,8 @@ class Renewals:
         self._put_back(tenure, extension, now_ns)
 
     def _put_back(self, tenure: Tenure, extension: Extension, now_ns: int) -> None:
-        """Rule 2: a tenure wants to be on all masters. It is put on those that never had it, and only behind
-        a proof of just now: what somebody took away meanwhile (an UNLOCK or a force-release through another
+        """Rule 2: a tenure should be on all masters. It is put on those that never had it, and only after a
+        fresh proof. A tenure that was taken away meanwhile (an UNLOCK or a forced release through another
         agent) can't be proven, and so comes back nowhere."""
         if not extension.missing or extension.proof is not tenure.proof or not tenure.is_held:
             return
@@ -318,7 +319,7 @@ class Renewals:
         tenure = lease.tenure
         refusal = self._votes.no_quorum(extension, extension.confirmed)
         if not tenure.is_ours and extension.agreed and now_ns >= self._sure_until_ns(tenure) > 0:
-            reason = "this host stood still, or clocks were set, while no agent was here"
+            reason = "this host was paused, or clocks were set, while no agent ran"
             self.lose(lease, Loss.CLOCKS, reason, now_ns)
             extension.refused(expired(lease))
             return
@@ -330,8 +331,8 @@ class Renewals:
         else:
             extension.refused(refusal)
             if now_ns < lease.spared_until_ns:
-                # It was asked when the clocks were not understood yet, and there is little time left. Not at
-                # once: where no master is up, that settles at once too, and would go round.
+                # It was asked before the clocks were understood, and there is little time left. Not at once:
+                # if no master is up, that would also settle at once, in a circle.
                 again_ns = now_ns + self._parameters.backoff_first_ms * NS_PER_MS
                 self.look_again(lease, min(again_ns, lease.lose_at_ns()))
 
@@ -342,31 +343,33 @@ class Renewals:
         if lease.said_released and tenure.is_ours:
             self._was_released(lease, now_ns)
             return
-        # Its holder may learn of that late, so where it still is, it stays until the holder gives it back or
-        # its last promise is over: it may be all that keeps others out (rule 12).
+        # Its holder may learn of the loss late. So where the lease still is, it stays until the holder gives
+        # it back or its last promise is over: it may be all that keeps others out (rule 12).
         names = ", ".join(self._masters.name(m) for m in bits(tenure.gone.mask))
         reason = f"it is gone from {names}: removed by force, or data was lost"
         self.lose(lease, Loss.GONE, reason, now_ns, gone=True)
         self._returns.take_back(tenure, tenure.gone, now_ns)
 
     def _was_released(self, lease: Lease, now_ns: int) -> None:
-        """Through another agent, by its value. It is free for all now, and no loss.
+        """It was released through another agent, by its value. It is free for all now, and this is not a
+        loss.
 
-        That a quorum has it no more the masters have just said, so any other host may have the resource
-        already. That it was given back, and not lost, is a notice's word. Who gave it back has named its
-        value, which ends it for all who have that value, as in Redis: no promise is left to be kept (rule
-        12). Were the notice wrong, this host would be where all others are without it: what keeps them out
-        the masters say, and of that the notice changes nothing.
+        The masters have just said that no quorum has it any more, so any other host may have the resource
+        already. That it was given back, and not lost, is only a notice's word. The app that gave it back
+        named its value, which ends it for all that have that value, as in Redis: no promise is left to keep
+        (rule 12). If the notice is wrong, this host would be without the lease, as all others are: the
+        masters decide what keeps them out, and the notice does not change that.
         """
-        lease.loss = "it was given back through another agent, by its value"
+        lease.loss = "it was released through another agent, by its value"
         lease.deadline_ns = min(lease.deadline_ns, now_ns)
         lease.holder.lost(lease, lease.loss)
         self._returns.release(lease.tenure, now_ns)
         self._returns.over(lease, "released elsewhere", now_ns)
 
     def clocks_moved(self, now_ns: int) -> None:
-        """Masters' clocks have gained on this host's: where a quorum's did, it stood still, or they were set.
-        That comes off every deadline held here (rule 11d); holders past theirs are told."""
+        """Masters' clocks have gained on this host's. If a quorum's did, this host stood still, or the clocks
+        were set. That is taken off every deadline here (rule 11d); holders whose deadline has passed are
+        told."""
         tenures = [lease.tenure for lease in self._returns.detached.values()]
         tenures += [queue.tenure for queue in self._campaigns.queues.values() if queue.tenure]
         for tenure in tenures:
@@ -380,8 +383,8 @@ class Renewals:
                     self.look_again(tenure.lease, now_ns)
 
     def lose(self, lease: Lease, by: Loss, reason: str, now_ns: int, *, gone: bool = False) -> None:
-        """Tell the holder, while its validity still holds if that is possible (rule 12). gone: that can't be
-        said any more."""
+        """Tell the holder, while the lease is still valid if possible (rule 12). gone: it is not known to be
+        valid any more."""
         lease.standing = Standing.LOST
         if gone:
             lease.tenure.deadline_ns = min(lease.tenure.deadline_ns, now_ns)
@@ -391,11 +394,12 @@ class Renewals:
         self.note(lease)
         self._watcher.lost(lease, reason)
         lease.holder.lost(lease, reason)
-        # Behind that: who waits for it is told of the same loss, which need not be told a second time.
+        # After that: a request that waits for the extension gets this loss as its answer, and need not be
+        # told twice.
         self._returns.ask_no_more(lease.tenure, now_ns)
 
     def extend_unknown(self, resource: bytes, token: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
-        """Granted by another agent, or by this one before it was restarted: nothing is known of its validity,
+        """It was granted by another agent, or by this one before a restart. Nothing is known of its validity,
         so only masters that still have it may prove it, and it is put back nowhere."""
 
         def settled(extension: Extension, at_ns: int) -> None:
@@ -420,18 +424,18 @@ class Renewals:
         self._votes.watch(extension, timeout_ns)
 
     def _not_here(self, extension: Extension) -> Refusal:
-        """Nobody else can have what a quorum shows, also where some of it was put back, which proves nothing
-        to another agent than its own."""
+        """Nobody else can have what a quorum shows. That holds even where some of it was put back, which
+        proves nothing to another agent than its own."""
         back = extension.gone.mask
         if (extension.confirmed | back).bit_count() < self._quorum:
             return NOT_HELD
         names = ", ".join(self._masters.name(m) for m in bits(back))
         return Refusal(
-            ErrorWord.NOQUORUM, f"it was put back on {names}: only the agent that granted it extends it"
+            ErrorWord.NOQUORUM, f"it was put back on {names}: only the agent that granted it can extend it"
         )
 
     def note(self, lease: Lease) -> None:
-        """What has changed of a lease, for the next agent."""
+        """Note what has changed of a lease, for the next agent."""
         if not lease.holder.detached:
             was = lease.tenure.inherited
             known_ns = was.clock_lows_ns if was and was.proof is None else self._masters.clock_lows_ns()

@@ -15,9 +15,8 @@ from lockd.core.values import Refusal, Reply
 
 
 class Returns:
-    """held: how many leases there are. detached: by resource and token; they are in nobody's way here:
-    another host may have extended or released them, so for these it is the masters who say whether their
-    resource is free.
+    """held: how many leases there are. detached: by resource and token. They are in nobody's way here:
+    another host may have extended or released them, so only the masters say whether their resource is free.
 
     hands_on: whether the next in line has the resource, or will in a moment, under the same tenure.
     """
@@ -43,12 +42,12 @@ class Returns:
         self._hands_on = hands_on
 
     def end(self, lease: Lease, why: str, now_ns: int, reply: Reply | None = None) -> None:
-        """Give a lease back: the next in line gets the resource under the same tenure, where that may be, or
+        """Give a lease back. If possible, the next in line gets the resource under the same tenure. Otherwise
         it is given back on every master that may have it, and the next in line tries."""
         if self._hands_on(lease, why, now_ns, reply):
             return
         queue = self._campaigns.queues.get(lease.resource)
-        # Of leases of which many may end at once: behind what apps ask now, and that is somebody in line.
+        # Many leases may end at once: they wait behind what apps ask now, such as a request in line.
         patient = why in ("app gone", "expired") and not (queue is not None and queue.waiters)
         self.release(lease.tenure, now_ns, reply, patient=patient)
         self.over(lease, why, now_ns)
@@ -79,7 +78,7 @@ class Returns:
             self._votes.watch(release, self._timeout_ns)
 
     def _leave_place(self, release: Release, tenure: Tenure, now_ns: int) -> None:
-        """Where other hosts wait, and somebody here."""
+        """If other hosts wait, and a request here does, too."""
         queue = self._campaigns.queues.get(tenure.resource)
         if tenure.turn is None or tenure.before or queue is None or queue.tenure is not tenure:
             return
@@ -87,8 +86,8 @@ class Returns:
             self._campaigns.waits_for_next_turn(queue, release, now_ns)
 
     def _line_up_again(self, turn: Release, masters: int) -> None:
-        """Where its tenure never was, they would call up this host before all others: its place there is of
-        before its turn."""
+        """On masters that never had its tenure. They would call up this host before all others, since its
+        place there is from before its turn."""
         if not masters:
             return
         again = Release(
@@ -99,14 +98,14 @@ class Returns:
         again.put_to(self._masters.release(again, masters))
 
     def _owed_no_more(self, release: Release, nonce: bytes) -> None:
-        """From now on, or from when there can't be anything left to give back: it need not be noted."""
+        """From now on, or once there can't be anything left to give back, it need not be noted."""
         if release.is_confirmed:
             self._journal.ended(nonce)
         else:
             self._timers.at(release.until_ns, lambda _now_ns: self._journal.ended(nonce))
 
     def over(self, lease: Lease, why: str, now_ns: int) -> None:
-        """The lease is, and its tenure with it."""
+        """The lease is over, and its tenure with it."""
         queue = self._campaigns.queues.get(lease.resource)
         self.lease_over(lease, why, now_ns)
         lease.tenure.is_over = True
@@ -120,7 +119,7 @@ class Returns:
             self.tenure_over(queue, now_ns)
 
     def is_granted(self, lease: Lease, now_ns: int) -> None:
-        """By a quorum: a detached one before it of the same token is on no quorum any more."""
+        """A quorum has it: an earlier detached lease with the same token is on no quorum any more."""
         before = self.detached.get((lease.resource, lease.token))
         if before is not None:
             self.over(before, "expired", now_ns)
@@ -130,7 +129,8 @@ class Returns:
         self._detached_of[lease.resource] = (*self.detached_of(lease.resource), lease)
 
     def detached_of(self, resource: bytes) -> tuple[Lease, ...]:
-        """Of one resource. Mostly one: others may have been released elsewhere."""
+        """The detached leases of one resource. Usually there is one: others may have been released
+        elsewhere."""
         return self._detached_of.get(resource, ())
 
     def _is_detached_no_more(self, lease: Lease) -> None:
@@ -140,7 +140,7 @@ class Returns:
             self._detached_of[lease.resource] = left
 
     def lease_over(self, lease: Lease, why: str, now_ns: int) -> None:
-        """Who waits for what is asked of it is told so."""
+        """Requests that wait for a ballot about it are told so."""
         lease.standing = Standing.OVER
         self._campaigns.polls.is_free(lease.resource)
         for ballot in lease.tenure.under_way:
@@ -154,7 +154,8 @@ class Returns:
         """The next in line tries."""
         queue.tenure = queue.lease = None
         if queue.waiters:
-            # They have waited for a holder, not for masters; one whose wait ends in a moment is told so.
+            # They have waited for a holder, not for masters; a request whose wait ends in a moment is told
+            # so.
             queue.refusal = Refusal(
                 ErrorWord.TAKEN, "retry-after=1 held by another on this host until now", 1
             )
@@ -164,15 +165,15 @@ class Returns:
             self._campaigns.move_on(queue, now_ns)
 
     def ask_no_more(self, tenure: Tenure, now_ns: int) -> None:
-        """Nothing goes on with it from here: what is under way is not asked again, should its connection
-        break or its script be gone, and who waits for it is told now."""
+        """This agent does not go on with it. What is under way is not asked again if its connection breaks or
+        its script is gone, and requests that wait for it are told now."""
         under_way, tenure.under_way = tenure.under_way, ()
         for ballot in under_way:
             if ballot.outcome is None:
                 ballot.settle(Ended.ABANDONED, now_ns)
 
     def release_again(self, ending: Ending, now_ns: int) -> None:
-        """What the agent before gave back, or was about to, without a quorum's word for it."""
+        """A release that the previous agent sent, or was about to send, and that no quorum has confirmed."""
 
         def settled(release: Release, _now_ns: int) -> None:
             self._owed_no_more(release, ending.nonces[0])
@@ -185,7 +186,7 @@ class Returns:
         release.put_to(self._masters.release(release, self.all_masters))
 
     def answers(self, resource: bytes, asker: bytes, how: How, masters: int, now_ns: int) -> None:
-        """To an agent that has asked for a tenure, by way of these masters."""
+        """To an agent that has asked for a tenure, through these masters."""
         release = Release(
             resource, b"", quorum=1, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns, settled=nothing_more,
             how=how,
@@ -195,8 +196,8 @@ class Returns:
 
     def release_unknown(self, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:
         def settled(release: Release, _now_ns: int) -> None:
-            # On fewer masters it may be held as before, by who believes in it. Nobody tells those that were
-            # away, so the app has to ask again.
+            # On fewer masters it may still be held, for an app that believes in it. Nobody tells the masters
+            # that were away, so the app has to ask again.
             if release.deleted and release.is_confirmed:
                 self._campaigns.polls.is_free(resource)
                 release.done(None)
@@ -205,8 +206,9 @@ class Returns:
             else:
                 release.refused(no_quorum(release, self._masters, self._parameters.masters))
 
-        # Nothing is kept for masters that are away: whether it is there isn't known, they forget it by its
-        # TTL, and what is late could hit the next lease for which an app chose the same token.
+        # Nothing is kept for masters that are away: it isn't known whether the lease is there, they forget it
+        # when its TTL ends, and a late release could hit the next lease for which an app chose the same
+        # token.
         release = Release(
             resource, token, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
             settled=settled, how=How.BY_APP, reply=reply,
@@ -215,8 +217,8 @@ class Returns:
         self._votes.watch(release, self._timeout_ns)
 
     def take_back(self, tenure: Tenure, gone: Gone, now_ns: int) -> None:
-        """It turned out to be gone: where it was put back since it was last proven it keeps others out for
-        nobody. Where it always was it stays: see `Renewals`."""
+        """It turned out to be gone. Where it was put back since its last proof, it keeps others out for
+        nobody. Where it always was, it stays: see `Renewals`."""
         if gone.back:
             release = Release(
                 tenure.resource, tenure.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=tenure.until_ns,

@@ -1,4 +1,4 @@
-"""What is asked of the masters settles in time, and counts while those that said it vote together."""
+"""Ballots settle in time, and count while the masters that answered vote together."""
 
 from collections import deque
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from lockd.core.validity import NS_PER_MS
 from lockd.core.values import RedlockParameters, Refusal
 
 _TIMED_OUT_AT_ONCE = 16
-"""When all masters stand still, all that was asked times out together: what else is due wants its turn in
+"""When all masters stand still, all ballots time out together: other things that are due need their turn in
 between."""
 
 
 class Votes:
-    """The ballots of one agent. broke: told of one that raised where its time was up."""
+    """The ballots of one agent. broke: called for a ballot that raised an exception when its time was up."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class Votes:
         self._sweep: Timer | None = None
 
     def watch(self, ballot: Ballot, timeout_ns: int) -> None:
-        """See to it that a ballot settles in time (rule 5). Nearly all have the same limit, so a queue does
-        for those."""
+        """Make sure that a ballot settles in time (rule 5). Nearly all have the same limit, so a queue is
+        enough for those."""
         if not ballot.pending:
-            # Nobody was asked: it is settled at once, but not before its owner knows of it.
+            # No master was asked: it is settled at once, but not before its owner knows of it.
             timeout_ns = 0
         if timeout_ns < self.timeout_ns:
             self._timers.at(ballot.t1_ns + timeout_ns, lambda at_ns: self._time_out(ballot, at_ns))
@@ -51,7 +51,7 @@ class Votes:
         self._sweeps_at(ballot.t1_ns + timeout_ns)
 
     def _sweeps_at(self, when_ns: int) -> None:
-        """If it is not to do so before."""
+        """Unless it settles before that."""
         if self._sweep is None:
             self._sweep = self._timers.at(when_ns, self._sweep_up)
 
@@ -64,12 +64,13 @@ class Votes:
                 self._time_out(running.popleft(), now_ns)
             self._forget_settled()
         finally:
-            # Also after a mistake of ours: the others' time goes on.
+            # Even after an error of the agent: the others' time goes on.
             if running:
                 self._sweeps_at(max(now_ns, running[0].t1_ns + self.timeout_ns))
 
     def _forget_settled(self) -> None:
-        """Else thousands, and all that they name, would be kept in mind for as long as masters may take."""
+        """Otherwise thousands, and everything that they name, would be remembered for as long as masters may
+        take."""
         running = self.running
         while running and running[0].outcome is not None:
             running.popleft()
@@ -82,13 +83,12 @@ class Votes:
             raise
 
     def agree_now(self, voters: int) -> bool:
-        """Rule 8, when votes are counted: a quorum of these vote together with one another still. One may
-        have answered before this agent learned that another machine was admitted in its place, and the
-        others after."""
+        """Rule 8, when votes are counted: a quorum of these still vote together. One may have answered before
+        this agent learned that another machine was admitted in its place, and the others afterwards."""
         return (voters & self._masters.agreeing).bit_count() >= self.quorum
 
     def no_quorum(self, ballot: Attempt | FenceRound | Extension, voters: int) -> Refusal:
-        """Why no quorum has agreed. No fault of the masters' where they changed meanwhile, or where their
+        """Why no quorum has agreed. It is not the masters' fault if they changed meanwhile, or if their
         clocks have moved, which is understood in a moment (rule 11d)."""
         if ballot.agreed and not self.agree_now(voters):
             return SHIFTED

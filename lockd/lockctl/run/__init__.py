@@ -1,1 +1,1 @@
-"""`lockctl run`: a command that lives no longer than its lease, with all that it starts."""
+"""`lockctl run`: a command, with everything that it starts, lives no longer than its lease."""

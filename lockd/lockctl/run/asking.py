@@ -1,4 +1,4 @@
-"""What `lockctl run` asks the agent for: the lock, and at the end its release."""
+"""What `lockctl run` asks the agent: for the lock, and at the end to release it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LOOK_AGAIN_S = 0.05
 def take(job: Job) -> tuple[JobConnection, JobLease]:
     """Lock the resource. Raises Refused or Unreachable; NotStarted when the answer came too late.
 
-    Where no agent is there, or it stops meanwhile, the next one on this host is asked for the rest of the
-    wait; behind one that stops there is a few seconds' time in any case. By the same token: if it had been
-    granted already, it is the same lease.
+    If there is no agent, or it stops meanwhile, the next one on this host is asked for the rest of the wait;
+    after an agent that stops there are a few seconds in any case. The next one is asked with the same token:
+    if the lease had been granted already, it is the same lease.
     """
     until_ns = boottime_ns() + job.wait_ms * NS_PER_MS
     give_up_ns = until_ns + int(ANSWER_WITHIN_S * NS_PER_S)
@@ -37,18 +37,18 @@ def take(job: Job) -> tuple[JobConnection, JobLease]:
             if not _stops(why, connection) or boottime_ns() >= give_up_ns:
                 raise
             connection.close()
-            # One that stops may still listen for a moment.
+            # An agent that stops may still listen for a moment.
             time.sleep(_LOOK_AGAIN_S)
             connection = _connected(job, give_up_ns)
 
 
 def _stops(why: Refused | Unreachable, connection: JobConnection) -> bool:
-    """The agent stops, or has: another comes after it."""
+    """The agent is stopping, or has stopped: another one follows."""
     return why.code == ErrorWord.DRAINING if isinstance(why, Refused) else not connection.open
 
 
 def _connected(job: Job, until_ns: int) -> JobConnection:
-    """To the agent that is there, or will be by then."""
+    """A connection to the agent that is there, or will be by then."""
     while True:
         try:
             return JobConnection(job.socket_path)
@@ -84,7 +84,7 @@ def _ask(connection: JobConnection, job: Job, token: bytes, until_ns: int) -> Jo
     if now_ns >= lease.deadline_ns - term_margin_ns(lease.ttl_ms):
         with suppress(Unreachable):
             connection.send(*lease.release)
-        raise NotStarted("it was granted so late that its deadline is near, and the command was not started")
+        raise NotStarted("it was granted too close to its deadline, so the command was not started")
     return lease
 
 
@@ -96,10 +96,12 @@ def release(news: LeaseNews, lease: JobLease) -> None:
         connection.replies(len(lease.held), ANSWER_WITHIN_S)
     except Refused as refused:
         if refused.code in (ErrorWord.EXPIRED, ErrorWord.NOTHELD):
-            raise Lost(f"the command had ended, but its lease perhaps before it: {refused.text}") from refused
-        say(f"the command has ended, its lock was not released ({refused}): it ends with this process")
+            raise Lost(
+                f"the command has ended, but its lease may have ended first: {refused.text}"
+            ) from refused
+        say(f"the command has ended, but its lock was not released ({refused}). It ends with this process")
     except Unreachable as why:
         say(
-            f"the command has ended, its lock was not released ({why}): it ends when an agent is back here, "
-            "at its deadline at the latest"
+            f"the command has ended, but its lock was not released ({why}). It ends when the agent is back, "
+            "or at its deadline"
         )

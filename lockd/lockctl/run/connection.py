@@ -14,12 +14,12 @@ ANSWER_WITHIN_S = 5.0
 
 
 class JobConnection:
-    """A connection to the agent: replies are waited for, pushes are kept until they are asked for."""
+    """A connection to the agent: replies are waited for, pushes are kept until they are read."""
 
     _NOTHING: Any = object()
 
     def __init__(self, path: str, within_s: float = ANSWER_WITHIN_S) -> None:
-        """Connects. within_s: 0 where nothing may be waited for. Raises Unreachable."""
+        """Connects. within_s: 0 if there is no time to wait. Raises Unreachable."""
         self.open = True
         self._path = path
         self._reader: Any = hiredis.Reader(notEnoughData=self._NOTHING)
@@ -64,7 +64,8 @@ class JobConnection:
         return answer
 
     def replies(self, number: int, within_s: float) -> None:
-        """So many are good. Raises as `reply`, when all have come; of several errors the last."""
+        """This many replies, none of them an error. Raises as `reply` does, once all have come; of several
+        errors, the last."""
         refused: Refused | None = None
         for _ in range(number):
             try:
@@ -75,8 +76,8 @@ class JobConnection:
             raise refused
 
     def arrived(self) -> tuple[list[list[Any]], list[Any]]:
-        """The pushes and the replies that have come since the last time, without waiting. `open` is False
-        once the agent has closed."""
+        """The pushes and replies that have arrived since the last time, without waiting. `open` is False once
+        the agent has closed."""
         with suppress(Unreachable):
             while self.open:
                 self._socket.setblocking(False)
@@ -88,9 +89,9 @@ class JobConnection:
         return pushes, replies
 
     def forget_pushes(self) -> None:
-        """Those before the reply that was read last: what has come behind it stays. Before that of a LOCK
-        they are of an earlier lease of its token: an agent that is gone had granted it, and nobody was told
-        of it."""
+        """Drop the pushes that came before the reply that was read last; later ones stay. Those before the
+        reply to a LOCK are about an earlier lease of its token: an agent that is gone had granted it, and
+        nobody was told of it."""
         self._pushes.clear()
 
     def _next(self) -> Any:

@@ -1,8 +1,8 @@
 """The processes below one of ours: found in /proc, and sent signals.
 
-The tree is not held still meanwhile: it may fork faster than it is read. So a walk that kills does so as it
-finds, is repeated, and never decides that nobody is left: that is the kernel's word, when the process that
-they are handed to as their parents end (a subreaper, see lockctl/run/keeper.py) has no child any more.
+The tree goes on changing meanwhile: it may fork faster than it is read. So a walk kills each process as it
+finds it, and is repeated. It never decides that none is left. The kernel does: processes are handed to a
+subreaper as their parents end (see lockctl/run/keeper.py), and that one then has no child any more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Process:
 
     @property
     def ended(self) -> bool:
-        """Nobody has collected it yet. Threads of it may live on."""
+        """It has ended and is not collected yet. Some of its threads may still live."""
         return self.state == "Z"
 
     @property
@@ -39,25 +39,25 @@ class Process:
 
 @dataclass(slots=True)
 class Sent:
-    """How many that live got a signal, and who could not be sent it: those run as another user."""
+    """How many living processes got a signal, and which could not be sent it: those run as another user."""
 
     reached: int = 0
     spared: list[Process] = field(default_factory=list)
 
 
 class Descendants:
-    """All below `root`, but for `strangers`, which it had before, and what is below those."""
+    """All processes below `root`, except `strangers`, which it had before, and what is below those."""
 
     def __init__(self, root: int, strangers: Collection[int] = ()) -> None:
         self._root = root
         self._strangers = frozenset(strangers)
 
     def send(self, number: int, *, beside: int | None = None) -> Sent:
-        """A signal to each. beside: not to that group, which got it together."""
+        """A signal to each. beside: the group that got the signal already, as a group."""
         sent, below = Sent(), {self._root}
         found: Iterable[int] = self._walk()
         if number != signal.SIGKILL:
-            # One that ends of it hands its children on, and they would be missed.
+            # A process that dies of the signal hands its children on, and they would be missed.
             found = list(found)
         for pid in found:
             below.add(pid)
@@ -65,7 +65,7 @@ class Descendants:
         return sent
 
     def _walk(self) -> Iterator[int]:
-        """From the top: who is not there any more can't fork."""
+        """From the top: a process that is gone can't fork any more."""
         seen, parents = set(self._strangers), deque([self._root])
         while parents:
             for child in children_of(parents.popleft()):
@@ -81,7 +81,7 @@ class Descendants:
             return
         try:
             process = look_at(pid)
-            # Its number could be somebody else's by now; the handle is not.
+            # By now its number may belong to another process; the handle doesn't.
             if process is not None and process.parent in below and process.group != beside:
                 _send_to(process, handle, number, sent)
         finally:
@@ -99,7 +99,7 @@ def _send_to(process: Process, handle: int, number: int, sent: Sent) -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    """Of all its threads, as far as it goes without holding them still."""
+    """The children of all its threads, as far as they can be read while it runs."""
     found: list[int] = []
     with suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -109,7 +109,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def look_at(pid: int) -> Process | None:
-    """None: there is none of that number."""
+    """None: there is no process of that number."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             before, _, after = file.read().rpartition(b")")

@@ -5,9 +5,10 @@
                                                └── the lease is lost ─▶ SIGTERM ─▶ SIGKILL ─▶ Lost
 
 One loop, no threads, and a keeper between it and the command (keeper.py). The supervisor polls the agent's
-socket, the wake-up pipe of the signals and what the keeper says, and keeps the deadline in mind by itself:
-whatever becomes of the agent (dead, frozen, cut off), everything that the command has started has been killed
-when the deadline comes. What could hold the loop up, as a message to a full pipe, is left out.
+socket, the wake-up pipe of the signals and the keeper's messages, and watches the deadline by itself.
+Whatever happens to the agent (dead, frozen, cut off), everything that the command has started has been killed
+when the deadline comes. Nothing is done that could hold up the loop, such as writing a message to a full
+pipe.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def run(job: Job, *, goes_on: bool = False) -> int:
     """Run the command while its resources are locked. Returns its exit status, 128 + n when signal n ended
     it.
 
-    goes_on: this process does, so what was lost is given back, if nothing is left that may believe in it.
+    goes_on: this process goes on afterwards, so a lost lease is given back, if nothing is left that may
+    believe in it.
 
     Raises Refused, Unreachable and CannotExecute when it was not started, Lost when it was ended with its
     lease. A Ctrl-C that ended the command ends this process too, as it would have without lockctl.
@@ -66,15 +68,17 @@ def run(job: Job, *, goes_on: bool = False) -> int:
 
 
 def _die_of_signals() -> None:
-    """Until the command runs, our end is clean-up enough: with the connection goes our place in the queue."""
+    """Until the command runs, ending this process is clean-up enough: the connection ends, and with it the
+    place in the queue."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # Were it ignored, as it may be when we are started, nobody could tell how the command ended.
+    # If it was ignored, as it may be when lockctl is started, nobody could tell how the command ended.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _follow(interrupted: CtrlC) -> None:
-    """End as the command did, and pass it on to the rest of the job (a script) that did not get it."""
+    """End as the command did, and pass the signal on to the rest of the job (a script) that did not get
+    it."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
         return
     if interrupted is CtrlC.COMMAND:
@@ -85,7 +89,7 @@ def _follow(interrupted: CtrlC) -> None:
 
 def start(job: Job, lease: JobLease, terminal: Terminal, signals: Signals) -> CommandProcess:
     """Start the command. Raises CannotExecute."""
-    # In a pipeline it gets the terminal when it reaches for it, not before.
+    # In a pipeline it gets the terminal when it tries to use it, not before.
     foreground = terminal.ours() and not in_a_pipeline()
 
     def prepare() -> None:

@@ -1,16 +1,18 @@
-"""The command of `lockctl run`, and what keeps all that it starts within reach.
+"""The command of `lockctl run`, and the keeper that keeps everything it starts within reach.
 
-    lockctl ──▶ keeper ──▶ the command ──▶ … what it starts, daemons and who left its group or session too
+    lockctl ──▶ keeper ──▶ the command ──▶ … what it starts, even daemons and processes that left its group
 
-The keeper is a process of ours that does nothing else. What loses its parent below it becomes its child (it
-is a subreaper), so nothing that the command has started can hide from a walk down from it, and the kernel
-tells it when the last one is gone. When lockctl is killed with -9, the keeper lives on for the moment that it
-takes to end them all, and keeps the connection to the agent open until then: the lock isn't free before. It
-has inherited the first one; a later one, to another agent, lies in a socket that it never reads.
+The keeper is a process of ours that does nothing else. A process below it that loses its parent becomes its
+child (the keeper is a subreaper). So nothing that the command has started can hide from a walk down from the
+keeper, and the kernel tells the keeper when the last one is gone. When lockctl is killed with -9, the keeper
+lives on until it has ended them all, which takes a moment. Until then it keeps the connection to the agent
+open: the lock isn't free before. It has inherited the first connection; a later one, to another agent, is in
+a socket that it never reads.
 
-When the keeper is killed, lockctl is who they are handed to. When both are, at once: the first process of the
-command gets SIGKILL from the kernel as its parent has ended, and its group as the lifeline, a pipe that they
-inherit, has lost its writer, lockctl. Only then is out of reach who has left the group, or closed the pipe.
+When the keeper is killed, the processes are handed to lockctl. When both are killed at once, the first
+process of the command gets SIGKILL from the kernel because its parent has ended. Its group gets it because of
+the lifeline, a pipe that it inherits, whose writer, lockctl, is gone. Only in that case are processes out of
+reach that have left the group, or closed the pipe.
 """
 
 from __future__ import annotations
@@ -33,14 +35,14 @@ from lockd.lockctl.run.descendants import Descendants, Process, Sent, children_o
 PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _NUMBER = struct.Struct("=i")
-# Between two walks that kill: those who were killed need a moment to be gone.
+# Between two walks that kill: processes that were killed need a moment to be gone.
 _WALK_AGAIN_S = 0.002
 _PARENT_ENDED = signal.SIGTERM
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the command is, all of its environment, and what its first process does just before it becomes the
+    """The command, its whole environment, and what its first process does just before it becomes the
     command."""
 
     command: Sequence[str]
@@ -49,13 +51,14 @@ class Start:
 
 
 class CommandProcess:
-    """The command and all that it has started. `id` is its first process, and its group."""
+    """The command and everything that it has started. `id` is its first process, and its group."""
 
     def __init__(self, start: Start) -> None:
         """Raises CannotExecute."""
         self._strangers = children_of(os.getpid())
         if not self._strangers:
-            # A shell that became lockctl by `exec` may have left us children. Theirs are none of ours.
+            # A shell that became lockctl by `exec` may have left us children. They don't belong to the
+            # command.
             _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self._lifeline, self._held_end = os.pipe()
         self._statuses, statuses_end = os.pipe()
@@ -86,7 +89,7 @@ class CommandProcess:
         self._below_us = Descendants(ours, self._strangers)
 
     def keep_open(self, file: int) -> None:
-        """Have the keeper keep this connection open, and no longer the one before."""
+        """Have the keeper keep this connection open, instead of the one before."""
         self._keeps.setblocking(False)
         self._kept.setblocking(False)
         with suppress(OSError):
@@ -97,7 +100,7 @@ class CommandProcess:
         self._keeps_one = True
 
     def fileno(self) -> int:
-        """Readable when `changes` has something to tell."""
+        """Readable when `changes` has something to report."""
         return self._statuses
 
     def changes(self) -> Iterator[int]:
@@ -112,12 +115,13 @@ class CommandProcess:
             yield from self._own_changes()
 
     def _goes_on(self) -> bool:
-        """It was continued since the keeper saw that it had stopped: a kernel would tell of no stop then."""
+        """It was continued after the keeper saw that it had stopped: the kernel would not report such a
+        stop."""
         first = look_at(self.id)
         return first is not None and not first.stopped
 
     def _number(self) -> int | None:
-        """The next one of the keeper's; None when it has ended."""
+        """The keeper's next message; None when it has ended."""
         data = os.read(self._statuses, _NUMBER.size)
         return _NUMBER.unpack(data)[0] if data else None
 
@@ -128,7 +132,8 @@ class CommandProcess:
             self.gone = status == 0
 
     def _own_changes(self) -> Iterator[int]:
-        """The keeper was killed, and with it the command's first process. The rest is handed to us."""
+        """The keeper was killed, and with it the command's first process. The other processes are handed to
+        us."""
         if not self._ended:
             self._ended = True
             yield int(signal.SIGKILL)
@@ -148,8 +153,8 @@ class CommandProcess:
         self.send_group(number)
         beside = None if number == signal.SIGKILL else self.id
         sent = (self._below_keeper if self.kept else self._below_us).send(number, beside=beside)
-        # Where strangers are, nobody is handed to us, and only a walk can tell. Else the kernel does, in
-        # _own_changes: one that ends while we walk hands its children to us behind our back.
+        # If there are strangers, no process is handed to us, and only a walk can tell. Otherwise the kernel
+        # does, in _own_changes: a process that ends during the walk hands its children to us without notice.
         if self._strangers and not (self.kept or sent.reached or sent.spared):
             self.gone = True
         return sent
@@ -164,7 +169,7 @@ class CommandProcess:
 
 
 class _Keeper:
-    """The keeper's side, in a process of its own that never returns to its caller."""
+    """The keeper's side, in a process that never returns to the caller."""
 
     def __init__(self, parent: int, start: Start, lifeline: int, statuses: int) -> None:
         self._parent = parent
@@ -186,14 +191,14 @@ class _Keeper:
             os._exit(status)
 
     def _begin(self, report: int) -> None:
-        """Deaf to everything but the end of a child and that of its parent; out of reach of the terminal."""
+        """It reacts only to the end of a child and of its parent, and is out of reach of the terminal."""
         signal.set_wakeup_fd(-1)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         os.setpgid(0, 0)
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         _prctl(PR_SET_PDEATHSIG, _PARENT_ENDED)
         if os.getppid() != self._parent:
-            return  # it was killed before we could have been told
+            return  # it was killed before we could be told
         ours = os.getpid()
         self._command = os.fork()
         if self._command == 0:
@@ -202,7 +207,7 @@ class _Keeper:
         os.close(report)
 
     def _watch(self) -> None:
-        """Until the last one has ended; who is left when lockctl has ended is ended here."""
+        """Until the last process has ended. Processes that are left when lockctl has ended are ended here."""
         while self._collect():
             if os.getppid() != self._parent:
                 self._end_all()
@@ -210,7 +215,7 @@ class _Keeper:
             signal.sigwait((signal.SIGCHLD, _PARENT_ENDED))
 
     def _collect(self) -> bool:
-        """Collect who has ended, and pass on what became of the command. False: nobody is left."""
+        """Collect processes that have ended, and report how the command ended. False: none is left."""
         with suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
@@ -225,7 +230,7 @@ class _Keeper:
         below, before = Descendants(os.getpid()), Sent(reached=1)
         while self._collect():
             sent = below.send(signal.SIGKILL)
-            # Whom a walk missed, as his parent ended meanwhile, the next one finds.
+            # A process that a walk missed, because its parent ended meanwhile, is found by the next one.
             if sent.spared and not (before.reached or sent.reached):
                 with suppress(OSError):
                     os.write(2, f"lockctl: it was killed. {cannot_be_ended(sent.spared)}\n".encode())
@@ -237,8 +242,8 @@ class _Keeper:
 def cannot_be_ended(processes: Sequence[Process]) -> str:
     names = ", ".join(map(str, processes))
     if len(processes) == 1:
-        return f"{names} runs as another user and can't be ended: it goes on without the lock"
-    return f"{names} run as other users and can't be ended: they go on without the lock"
+        return f"{names} runs as another user and can't be killed: it goes on without the lock"
+    return f"{names} run as other users and can't be killed: they go on without the lock"
 
 
 def _become(start: Start, parent: int, lifeline: int, report: int, mask: Iterable[int]) -> NoReturn:
@@ -250,7 +255,7 @@ def _become(start: Start, parent: int, lifeline: int, report: int, mask: Iterabl
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
             _tie_group_to(lifeline)
-            # Python ignores these two, and what is ignored stays so in the command.
+            # Python ignores these two, and the command would inherit that.
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             os.execvpe(start.command[0], list(start.command), start.environment)

@@ -1,8 +1,8 @@
-"""`lockctl lead`: a command that runs where its leader is, for as long as that leads.
+"""`lockctl lead`: a command that runs on the leader's host, for as long as it leads.
 
-`lockctl run` again and again: when there is no lease yet, or the last one was lost, it stands for the next.
-Each is a term, and its fence the number of that. Until a term's deadline all that was started under it has
-ended.
+It is `lockctl run` again and again: when there is no lease yet, or the last one was lost, it stands for the
+next. Each lease is a term, and its fence is the term's number. By the deadline of a term, everything that was
+started in it has ended.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _FOR_GOOD = (Kind.FORBIDDEN, Kind.WRONG)
 
 
 def lead(job: Job) -> int:
-    """Run the command whenever its resource is ours, until it ends by itself. Returns its exit status, as
-    `run`.
+    """Run the command whenever this host has the resource, until the command ends by itself. Returns its exit
+    status, as `run` does.
 
-    Raises Refused where it may not be locked or not so, CannotExecute, and Lost when a signal has told it to
-    end while its lease was lost.
+    Raises Refused if it may not be locked, or not with these options, CannotExecute, and Lost when a signal
+    has told the command to end while its lease was lost.
     """
     said = ""
     while True:
@@ -33,7 +33,7 @@ def lead(job: Job) -> int:
         except Lost as lost:
             if lost.told_to_end:
                 raise
-            said = _say(f"{lost}: it is deposed, and stands for leader again", said)
+            said = _say(f"{lost}: no longer leader, waiting to become leader again", said)
         except (Refused, Unreachable) as why:
             if isinstance(why, Refused) and ErrorWord.named(why.code).kind in _FOR_GOOD:
                 raise
@@ -44,7 +44,7 @@ def lead(job: Job) -> int:
 
 
 def _say(text: str, said: str) -> str:
-    """Once, while nothing else happens."""
+    """Say it once, as long as the text stays the same."""
     if text != said:
         say(text)
     return text

@@ -1,4 +1,4 @@
-"""What `lockctl run` asks for and is granted, and by when the command has to have ended."""
+"""What `lockctl run` asks for and is granted, and when the command has to have ended."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One resource of those that were granted, by its own name if it is a slot. `deadline_ns` is the one at
-    the start, as our clock has it."""
+    """One resource of those that were granted; a slot has its own name. `deadline_ns` is the one at the
+    start, on our clock."""
 
     resource: bytes
     fence: int
@@ -39,8 +39,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class JobLease:
-    """What the agent granted: all that was asked for, under one token. `clock` says what
-    later deadlines are."""
+    """What the agent granted: everything that was asked for, under one token. `clock` converts later
+    deadlines."""
 
     held: tuple[Held, ...]
     token: bytes
@@ -49,23 +49,23 @@ class JobLease:
 
     @property
     def deadline_ns(self) -> int:
-        """That of the first to end."""
+        """The deadline of the first lease to end."""
         return min(one.deadline_ns for one in self.held)
 
     @property
     def resumption(self) -> list[list[bytes]]:
-        """What goes on with it on another connection, and has its news told there."""
+        """The command that goes on with the lease on another connection, and has its news sent there."""
         ttl = b"%d" % self.ttl_ms
         return [[b"EXTEND", one.resource, self.token, ttl, b"NOTIFY"] for one in self.held]
 
     @property
     def release(self) -> list[list[bytes]]:
-        """What gives all of it back."""
+        """The command that gives all of it back."""
         return [[b"UNLOCK", one.resource, self.token] for one in self.held]
 
     def environment(self, ours: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-        """What the command finds there. What is told of the second has a _2 behind its name, and so on. Of
-        another lease, under which we run ourselves, it is told nothing."""
+        """The command's environment. Variables for the second resource end in _2, and so on. If lockctl
+        itself runs under another lease, the command is told nothing about that one."""
         kept = {name: value for name, value in ours.items() if not _TOLD_OF_A_LEASE.fullmatch(name)}
         return kept | self._told()
 
@@ -83,8 +83,8 @@ class JobLease:
 def term_margin_ns(ttl_ms: int) -> int:
     """How long before the deadline SIGTERM is due: 18 % of the TTL, 4.9 s at most.
 
-    A living agent tells of a loss a little earlier, a fifth of the TTL or 5 s before the deadline, and knows
-    why: one that has said nothing by now is dead or frozen.
+    A living agent reports a loss a little earlier, a fifth of the TTL or 5 s before the deadline, with the
+    reason. An agent that has said nothing by now is dead or frozen.
     """
     return min(ttl_ms * NS_PER_MS * 18 // 100, 4900 * NS_PER_MS)
 

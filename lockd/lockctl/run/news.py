@@ -1,8 +1,8 @@
-"""What the agent says of the lease that a command runs under.
+"""What the agent says about the lease under which a command runs.
 
-It comes over the connection on which the lease was granted. An agent that stops or dies leaves the lease to
-the next one on the host: when the connection ends, that one is asked to go on with it, again and again. Until
-it answers, the lease is good until the deadline that was last told.
+The news comes over the connection on which the lease was granted. An agent that stops or dies leaves the
+lease to the next one on the host. So when the connection ends, the next agent is asked to go on with the
+lease, again and again. Until it answers, the lease is valid until the last deadline that was reported.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from lockd.lockctl.run.lease import JobLease
 
 _ASK_AGAIN_NS = 100 * NS_PER_MS
 _ANSWERS_WITHIN_NS = 2_000 * NS_PER_MS
-"""An agent that has just been started may first have to hear from the masters."""
+"""An agent that has just started may first have to hear from the masters."""
 
 
 class LeaseNews:
-    """deadline_ns: until when all of it is good, as last told, on our clock. loss: why it, or a part of it,
-    is lost, None while it is not. connection: the one that is open, or was.
+    """deadline_ns: until when the whole lease is valid, as last reported, on our clock. loss: why it, or a
+    part of it, is lost; None while it is not. connection: the open one, or the last one.
 
-    inherit: gets the file of each new one before anything is asked there. Who ends what the command has
-    started when we are killed has to keep it open until then.
+    inherit: gets the file of each new connection before anything is asked on it. The keeper has to keep it
+    open until it has ended everything that the command has started, should lockctl be killed.
     """
 
     inherit: Callable[[int], None]
@@ -40,7 +40,7 @@ class LeaseNews:
         self._lease = lease
         self._deadlines_ns = {one.resource: one.deadline_ns for one in lease.held}
         self._unresumed: list[bytes] = []
-        """Those that the next agent was asked about, in the order of its answers."""
+        """The leases about which the next agent was asked, in the order of its answers."""
         self._again_ns = 0
 
     @property
@@ -53,18 +53,18 @@ class LeaseNews:
 
     @property
     def due_ns(self) -> int:
-        """When to look although nothing has come."""
+        """When to look even if nothing has arrived."""
         waits = self.loss is None and (self._resuming or not self.connection.open)
         return self._again_ns if waits else self.deadline_ns
 
     def connection_for_release(self) -> JobConnection:
-        """One on which nothing is under way. Raises Unreachable."""
+        """A connection on which nothing is under way. Raises Unreachable."""
         if self.connection.open and not self._resuming:
             return self.connection
         return self.connection.anew()
 
     def look(self) -> None:
-        """Take in what has come, without waiting; where the agent has closed, turn to the next one."""
+        """Read what has arrived, without waiting; if the agent has closed, turn to the next one."""
         pushes, replies = self.connection.arrived()
         for push in pushes:
             self._hear(push)
@@ -72,7 +72,7 @@ class LeaseNews:
             self._answered(reply)
         now_ns = boottime_ns()
         if self._resuming and not self.connection.open:
-            # One that is killed, or stops, still lets in for a moment: that was the one before.
+            # An agent that is killed, or stops, still accepts connections for a moment: that was the old one.
             self._ask_again_soon(now_ns)
         elif self._resuming and now_ns >= self._again_ns:
             self.connection.close()
@@ -107,11 +107,11 @@ class LeaseNews:
         self._again_ns = now_ns + _ASK_AGAIN_NS
 
     def _answered(self, reply: Any) -> None:
-        """By the next agent: to our HELLO, or to what goes on with the lease."""
+        """Of the next agent: to our HELLO, or to the request to go on with the lease."""
         if isinstance(reply, hiredis.ReplyError):
             refused = Refused.by(str(reply), "EXTEND")
             if refused.code in (ErrorWord.EXPIRED, ErrorWord.NOTHELD):
-                self.loss = f"the agent was started anew, and does not have it: {refused.text}"
+                self.loss = f"the agent was restarted, and does not have it: {refused.text}"
             else:
                 # It can't say for now.
                 self._ask_again_soon(boottime_ns())

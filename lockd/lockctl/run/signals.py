@@ -1,4 +1,4 @@
-"""The signals that concern the command: they come to us, and are passed on."""
+"""The signals that concern the command: lockctl receives them and passes them on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ FORWARDED = (
 class Signals:
     """While entered, the signals that concern the command wake the loop instead of doing anything to us.
 
-    Those that were ignored when we were started (nohup, a shell's `&`) stay so, for the command too.
+    Signals that were ignored when lockctl was started (nohup, a shell's `&`) stay ignored, for the command
+    too.
     """
 
     def __init__(self) -> None:
@@ -36,12 +37,12 @@ class Signals:
         for number in FORWARDED:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, _just_wake_up)
-        # A message of ours to a terminal that is lent must not stop us.
+        # Writing a message to a terminal that is lent to the command must not stop us.
         self._before[signal.SIGTTOU] = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         return self
 
     def restore(self) -> None:
-        """Have signals do what they did before: at the end, and in the child that will be the command."""
+        """Let signals do what they did before: at the end, and in the child that becomes the command."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(-1)
@@ -55,7 +56,7 @@ class Signals:
         return self._reader.fileno()
 
     def arrived(self) -> bytes:
-        """The numbers of those that have come since the last time, without waiting."""
+        """The numbers of the signals since the last time, without waiting."""
         try:
             return self._reader.recv(4096)
         except BlockingIOError:
@@ -63,4 +64,4 @@ class Signals:
 
 
 def _just_wake_up(number: int, frame: FrameType | None) -> None:
-    """Python has written the number to the wake-up pipe: that is all that is wanted."""
+    """Python has written the number to the wake-up pipe: nothing else is needed."""

@@ -1,4 +1,5 @@
-"""Watches over a command and its lease: whatever becomes of the agent, all has ended at the deadline."""
+"""Watches over a command and its lease: whatever happens to the agent, everything has ended at the
+deadline."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ from lockd.lockctl.run.news import LeaseNews
 from lockd.lockctl.run.signals import FORWARDED, Signals
 from lockd.lockctl.run.terminal import Terminal, say
 
-# poll() waits by a clock that stands still while the machine is suspended, CLOCK_BOOTTIME doesn't: look up
-# now and then.
+# poll() waits by a clock that stands still while the machine is suspended, and CLOCK_BOOTTIME doesn't: look
+# at the time now and then.
 _LOOK_UP_MS = 500
-# How often to look at those that are to end, and how often to kill them who may fork meanwhile.
+# How often to look at processes that have to end, and how often to kill processes that may fork meanwhile.
 _ENDING_MS = 20
 _KILL_AGAIN_MS = 2
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -27,7 +28,7 @@ _JOB_STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
 class CtrlC(Enum):
-    """Whom a SIGINT that ended the command has reached."""
+    """Which processes a SIGINT has reached that ended the command."""
 
     COMMAND = "the command only: the terminal is its"
     JOB = "all of the job: our process group, and the command through us"
@@ -35,10 +36,10 @@ class CtrlC(Enum):
 
 
 class Supervisor:
-    """Watches over a command and its lease until the command has ended, with its lease at the latest.
+    """Watches over a command and its lease until the command has ended, at the latest with its lease.
 
-    loss: why the lease was lost, None while it is good. interrupted: whom the last SIGINT has reached.
-    told_to_end: a signal has come that ends commands.
+    loss: why the lease was lost, None while it is valid. interrupted: which processes the last SIGINT has
+    reached. told_to_end: a signal has come that ends commands.
     """
 
     def __init__(
@@ -64,8 +65,8 @@ class Supervisor:
         self._status: int | None = None
 
     def watch(self) -> int:
-        """The wait status of the command's first process; after a loss, when all that it has started is gone,
-        but for what we may not end."""
+        """The wait status of the command's first process. After a loss, it returns when everything that it
+        has started is gone, except processes that lockctl may not end."""
         self._collect()
         while self._status is None or self._stragglers():
             self._sleep()
@@ -76,7 +77,7 @@ class Supervisor:
         return self._status
 
     def _stragglers(self) -> bool:
-        """After a loss everything has until its SIGKILL to follow the first process."""
+        """After a loss, all other processes have time to end after the first one, until SIGKILL."""
         return self.loss is not None and not (self._command.gone or self._given_up)
 
     def _sleep(self) -> None:
@@ -103,21 +104,25 @@ class Supervisor:
         return self._news.deadline_ns - margin_ns(self._ttl_ms)
 
     def _listen(self) -> None:
-        """To what the agent says of our lease."""
+        """React to what the agent says about our lease."""
         self._news.look()
         if self._news.loss is not None:
             self._lose(self._news.loss)
 
     def _enforce(self, now_ns: int) -> None:
-        """What is due by the deadline alone."""
+        """Do what is due because of the deadline alone."""
         if self.loss is None and now_ns >= self._due_ns():
-            why = "" if self._news.connection.open else ": it was stopped or killed, and none came after it"
-            self._lose(f"the agent has not renewed it in time{why}")
+            why = (
+                ""
+                if self._news.connection.open
+                else ": it was stopped or killed, and no other agent took over"
+            )
+            self._lose(f"the agent did not renew it in time{why}")
         if self.loss is not None and (self._killing or now_ns >= self._due_ns()):
             self._kill()
 
     def _kill(self) -> None:
-        """Whoever is left. Again and again: they may fork meanwhile."""
+        """Kill all that are left. Again and again: they may fork meanwhile."""
         self._killing = True
         if self._command.gone:
             return
@@ -125,28 +130,29 @@ class Supervisor:
         if news := [process for process in sent.spared if process.pid not in self._spared]:
             self._spared.update(process.pid for process in news)
             say(cannot_be_ended(news))
-        # Whom a walk missed, as his parent ended meanwhile, the next one finds.
+        # A process that a walk missed, because its parent ended meanwhile, is found by the next one.
         if not (self._killed.reached or sent.reached or self._given_up):
             self._given_up = bool(sent.spared) or self._out_of_sight()
         self._killed = sent
 
     def _out_of_sight(self) -> bool:
-        """Something is left, and nobody who could be killed is found."""
+        """Something is left, but nothing that could be killed is found."""
         if self._command.gone or boottime_ns() < self._news.deadline_ns:
             return False
-        say("something that the command has started is hidden from us, and goes on without the lock")
+        say("a process that the command started can't be seen from here, and goes on without the lock")
         return True
 
     def _lose(self, reason: str) -> None:
-        """The lease won't be good beyond its deadline: the command has to end before, if it still runs."""
+        """The lease won't be valid beyond its deadline: the command has to end before that, if it still
+        runs."""
         if self.loss is not None or self._status is not None:
             return
         self.loss = reason
         left_ms = (self._due_ns() - boottime_ns()) // NS_PER_MS
         if left_ms <= 0:
-            # We were stopped, and so was the command: not a word to it, it would go on for as long as that
-            # takes.
-            say(f"the lease was lost: {reason}. What the command has started is killed")
+            # We were stopped, and so was the command. It gets no SIGTERM: to handle that it would have to go
+            # on for a while.
+            say(f"the lease was lost: {reason}. Everything the command started is killed")
             return
         self._command.send_all(signal.SIGTERM)
         self._command.send_all(signal.SIGCONT)
@@ -159,10 +165,10 @@ class Supervisor:
                 continue
             self._status = status
             if self.loss is None and boottime_ns() >= self._news.deadline_ns:
-                self.loss = "the command was still running at its deadline, and nobody was there to end it"
+                self.loss = "the command was still running at the deadline"
         if not (self._command.kept or self._command.gone or self.loss):
-            # Those that were to be kept within reach are not any more.
-            self.loss = "the process that keeps the command was killed"
+            # The processes that should be kept within reach are not any more.
+            self.loss = "the process that supervises the command was killed"
             self._killing = True
 
     def _forward(self, numbers: bytes) -> None:
@@ -173,17 +179,19 @@ class Supervisor:
             if number in FORWARDED and (self._status is None or self.loss is not None):
                 self._command.send_group(number)
 
-    # Job control: to a shell, we and the command are one job.
+    # Job control: for a shell, lockctl and the command are one job.
 
     def _stopped(self, number: int) -> None:
-        """The command was stopped. By its terminal: then we stop too, so that the shell notices."""
+        """The command was stopped. If its terminal did it, we stop too, so that the shell notices."""
         if number not in _JOB_STOPS or not self._terminal.there:
             return
         wants_terminal = self._terminal.lent or number != signal.SIGTSTP
-        # One that reaches for a terminal that we have need not wait: it was `fg`, or we are in a pipeline.
+        # If the command needs the terminal and we have it, it need not wait: it was `fg`, or we are in a
+        # pipeline.
         if number == signal.SIGTSTP or not self._terminal.ours():
             self._stop_too(number)
-        # The lease may be over by now. The agent's news first: it has renewed it while we were stopped.
+        # The lease may be over by now. Read the agent's news first: it has renewed the lease while we were
+        # stopped.
         self._listen()
         self._enforce(boottime_ns())
         if wants_terminal and self._terminal.ours():
@@ -192,13 +200,13 @@ class Supervisor:
         self._command.send_group(signal.SIGCONT)
 
     def _stop_too(self, number: int) -> None:
-        """Stop our job. Returns when it is continued; at once when nobody is there who could continue it."""
+        """Stop our job. Returns when it is continued; at once if nobody is there that could continue it."""
         before = signal.signal(number, signal.SIG_DFL)
         os.killpg(os.getpgrp(), number)
         signal.signal(number, before)
         woken_by = self._signals.arrived()
-        # It goes on when it is known that it still may.
+        # It goes on once it is known that it still may.
         self._forward(woken_by.replace(bytes([signal.SIGCONT]), b""))
         if signal.SIGCONT not in woken_by and number != signal.SIGTSTP:
-            # Nobody can give us the terminal that the command wants: the kernel ends such groups in this way.
+            # Nobody can give us the terminal that the command needs: this is how the kernel ends such groups.
             self._command.send_group(signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""The terminal that a command is run on: its foreground, and a line to whoever looks."""
+"""The terminal on which a command runs: its foreground, and a line for its user."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Terminal:
         return -1
 
     def _give(self, group_id: int) -> None:
-        """The kernel stops those who do this from the background, unless they block SIGTTOU."""
+        """The kernel stops processes that do this from the background, unless they block SIGTTOU."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
         with suppress(OSError):
             os.tcsetpgrp(self._file, group_id)
@@ -60,7 +60,7 @@ def controlling_terminal() -> Terminal:
 
 
 def in_a_pipeline() -> bool:
-    """Others of our job may need the terminal: in `lockctl run … | less` it is less that reads the keys."""
+    """Another process of our job may need the terminal: in `lockctl run … | less`, less reads the keys."""
     for file in (0, 1):
         with suppress(OSError):
             if stat.S_ISFIFO(os.fstat(file).st_mode):
@@ -69,7 +69,7 @@ def in_a_pipeline() -> bool:
 
 
 def say(text: str) -> None:
-    """A line on stderr, unless nobody reads it: to wait for a reader could mean to miss the deadline."""
+    """A line on stderr, unless nobody reads it: waiting for a reader could mean missing the deadline."""
     writable = select.poll()
     writable.register(2, select.POLLOUT)
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The words of a request, as what they stand for."""
+"""The words of a request, parsed."""
 
 import re
 from typing import NamedTuple
@@ -9,19 +9,19 @@ _TOKEN = re.compile(rb"[!-~]{1,64}\Z")
 
 
 class BadRequest(Exception):
-    """What a client sent can't be done; the text says why and what would be right."""
+    """A client's request can't be done; the text says why and what would be right."""
 
 
 class Misused(BadRequest):
-    """It is written in another way than its usage, which is told behind the text."""
+    """It does not fit the usage of its command, which is added to the text."""
 
     def __init__(self, text: str = "ERR syntax error:") -> None:
         super().__init__(text)
 
 
 def ms_in(word: bytes, name: str, most_ms: int, whose: str, least_ms: int = 0) -> int:
-    """A number of milliseconds as a client writes it; everything else is refused by saying what would be
-    right."""
+    """A number of milliseconds as a client writes it; everything else is refused with a text that says what
+    would be right."""
     if not _NUMBER.match(word) or not least_ms <= int(word) <= most_ms:
         raise _no_number(word, name, f"of milliseconds from {least_ms} to {most_ms} ({whose})")
     return int(word)
@@ -51,8 +51,8 @@ def quoted(word: bytes) -> str:
 
 
 def token_in(word: bytes) -> bytes:
-    """One that LOCK gave, or that an app chose: room for a UUID or the like, and nothing in it that a log, a
-    listing or a shell would not show as it is."""
+    """A token that LOCK gave, or that an app chose. There is room for a UUID or the like, and every character
+    is one that a log, a listing or a shell shows as it is."""
     if not _TOKEN.match(word):
         raise BadRequest("ERR a token is 1 to 64 printable ASCII characters without spaces")
     return word
@@ -63,12 +63,12 @@ _JOINING = frozenset((b"AND", b"SLOTS"))
 
 
 class LockWords(NamedTuple):
-    """The arguments of a LOCK: behind the ttl its options, and what has it stand in more than one line."""
+    """The arguments of a LOCK: after the ttl, its options, and what makes it stand in more than one line."""
 
     options: list[bytes]
     slots: bytes | None
     others: list[bytes] | None
-    """The resources behind AND."""
+    """The resources after AND."""
 
     @classmethod
     def of(cls, words: list[bytes]) -> "LockWords":
@@ -89,7 +89,7 @@ class LockWords(NamedTuple):
 
 
 def _may_stand_in_more_lines(words: list[bytes]) -> bool:
-    """Nearly no LOCK does, and each is asked."""
+    """Almost no LOCK does, and each one is checked."""
     for word in words[3:]:  # noqa: SIM110  a generator takes three times as long
         if word.upper() in _JOINING:
             return True
@@ -97,7 +97,7 @@ def _may_stand_in_more_lines(words: list[bytes]) -> bool:
 
 
 def resources_in(words: list[bytes]) -> list[bytes]:
-    """Those that a LOCK names."""
+    """The resources that a LOCK names."""
     if not _may_stand_in_more_lines(words):
         return [words[1]]
     return [words[1], *(LockWords.of(words).others or ())]

@@ -1,7 +1,7 @@
-"""COMMAND: what commands there are, and all that their descriptors say of them.
+"""COMMAND: which commands there are, and everything that their descriptors say about them.
 
-The layout is that of Redis 7, types included: redis-cli asserts them, so flags sent as bulk strings would
-make it abort.
+The layout is that of Redis 7, types included: redis-cli asserts them, and would abort if flags were sent as
+bulk strings.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,14 +33,14 @@ _NAMES = Argument("command-name", optional=True, multiple=True)
 
 
 def command_count() -> int:
-    """COMMAND COUNT. As in Redis subcommands don't count."""
+    """COMMAND COUNT. As in Redis, subcommands don't count."""
     return len(COMMANDS)
 
 
 def command_list(filter_by: str | None = None, wanted: str = "") -> list[str]:
     """COMMAND LIST: all names, subcommands too, or those that a filter (module, aclcat, pattern) leaves.
 
-    ValueError when there is no such filter, or its pattern is one that only costs time.
+    ValueError when there is no such filter, or when its pattern would only cost time.
     """
     if filter_by is None:
         return list(_BY_NAME)
@@ -103,7 +103,7 @@ def _acl_categories(command: Command) -> list[str]:
 
 
 def _key_positions(command: Command) -> tuple[int, int, int]:
-    """First, last, step. None where they follow a number that says how many there are."""
+    """First, last, step. None if they follow a number that says how many there are."""
     if not command.key_access or not _begins_with_key(command):
         return 0, 0, 0
     return 1, -1 if _is_all_keys(command) else 1, 1
@@ -120,7 +120,7 @@ def _is_all_keys(command: Command) -> bool:
 
 
 def _key_specifications(command: Command) -> list[dict[str, object]]:
-    """The first argument, and with OTHERS all that come last; or those of a script."""
+    """The first argument, and with OTHERS all that come last; or the keys of a script."""
     if not command.key_access:
         return []
     if not _begins_with_key(command):
@@ -239,7 +239,7 @@ def _info_reply(names: Sequence[str], protocol: int) -> bytes:
     known = [(command.name if (command := find(name)) else None) for name in names]
     if len(known) - known.count(None) > len(set(known) - {None}):
         # The same long entry a thousand times would make 700 KB out of a request of 12.
-        return replies.error("ERR COMMAND INFO takes the name of a command once")
+        return replies.error("ERR COMMAND INFO takes each command name only once")
     return replies.array([_encoded_info(name, protocol) for name in known])
 
 
@@ -283,8 +283,8 @@ _REPLIES: dict[str, Callable[[Sequence[str], int], bytes]] = {
 def answer(words: Sequence[bytes], protocol: int) -> bytes:
     """The reply to COMMAND, encoded, errors included. `words` are those after COMMAND itself.
 
-    What it says of each command is encoded once: a client that asks for all of it over and over should cost
-    the others nothing.
+    What it says about each command is encoded once: a client that asks for everything over and over should
+    cost others nothing.
     """
     if not words:
         return _info_reply([command.name for command in COMMANDS], protocol)
@@ -292,7 +292,7 @@ def answer(words: Sequence[bytes], protocol: int) -> bytes:
     subcommand = find(f"command|{texts[0]}")
     if texts[0].lower() in ("getkeys", "getkeysandflags"):
         return replies.error(
-            "ERR COMMAND GETKEYS is not answered: COMMAND INFO says where the keys of a command stand"
+            "ERR COMMAND GETKEYS is not supported: COMMAND INFO shows where the keys of a command are"
         )
     if subcommand is None:
         return replies.error(f"ERR unknown subcommand '{texts[0][:128]}'. Try {_BY_NAME['command'].usage()}")

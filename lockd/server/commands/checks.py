@@ -1,5 +1,5 @@
-"""What a request must pass before it is run, as its command's descriptor says: whose command it is, how long
-a resource may be, and whether its user may lock in the class of it."""
+"""What a request must pass before it is run, according to its command's descriptor: which users may run the
+command, how long a resource may be, and whether its user may lock in the resource's class."""
 
 from collections.abc import Callable
 
@@ -16,10 +16,10 @@ from lockd.server.session import Session
 from lockd.server.shared import Shared
 
 Check = Callable[[Session, Command, list[bytes], list[bytes]], None]
-"""Of its words, and the resources that they name. Raises BadRequest."""
+"""Checks the words of a request and the resources that they name. Raises BadRequest."""
 
 _FOR_OPERATORS = (
-    "DENIED this is for operators on this host: root, the agent's own user, or a member of admin_group"
+    "DENIED only for operators on this host: root, the agent's own user, or a member of admin_group"
 )
 _DENIED = Refusal(ErrorWord.DENIED, "")
 
@@ -32,7 +32,7 @@ class Checks:
         self._incidents = shared.incidents
 
     def of(self, command: Command) -> tuple[Check, ...]:
-        """In their order. Most commands need none."""
+        """The checks, in order. Most commands need none."""
         checks = {
             self._is_operator: "admin" in command.flags,
             self._names_resource: bool(command.key_access),
@@ -57,9 +57,9 @@ class Checks:
         most = self._current.config.limits.resource_bytes
         for size in map(len, resources):
             if not size:
-                raise BadRequest("ERR the resource is empty: give it a name")
+                raise BadRequest("ERR the resource has an empty name")
             if size > most:
-                refusal = f"resource_bytes: the resource has {size} bytes, it may have {most}"
+                refusal = f"resource_bytes: the resource has {size} bytes, at most {most} are allowed"
                 self._incidents.limit_hit(refusal, session.peer)
                 raise BadRequest(f"LIMIT {refusal}")
 
@@ -68,7 +68,7 @@ class Checks:
     ) -> None:
         for resource in resources:
             if resource.startswith(RESERVED):
-                raise BadRequest("DENIED resources that begin with 'lockd:canary:' are the agents' own")
+                raise BadRequest("DENIED resources that begin with 'lockd:canary:' are reserved for agents")
 
     def _may_lock(
         self, session: Session, command: Command, words: list[bytes], resources: list[bytes]
@@ -81,9 +81,9 @@ class Checks:
         self.may(session, resource, takes=command.grants, about=command.about_a_lease, holds=holds)
 
     def may(self, session: Session, resource: bytes, *, takes: bool, about: str, holds: bool) -> None:
-        """Whether this user may do with it what is for those who may lock it. takes: that is to lock it;
-        about: what is done to a lease, as the metrics name it; holds: the user has it, and goes on with it: a
-        reload takes nothing from holders."""
+        """Whether this user may do something that only users that may lock the resource can do. takes: it
+        locks it. about: what is done to a lease, if anything. holds: the user has the lease, and may go on
+        with it: a reload takes nothing from holders."""
         peer = session.peer
         lock_class = self._current.config.class_of(resource)
         if self._shared.permissions.may_lock(peer, lock_class) or holds:
@@ -92,10 +92,10 @@ class Checks:
         if takes:
             self._metrics.refused(lock_class.name, _DENIED, 0)
         elif about:
-            self._incidents.lease_refused(about, resource, _DENIED)
+            self._incidents.lease_refused(resource, _DENIED)
         raise BadRequest(f"DENIED uid {peer.uid} may not lock resources of the class '{lock_class.name}'")
 
     def _holds(self, peer: Peer, command: Command, words: list[bytes]) -> bool:
-        """Who might not lock it any more extends what he has."""
+        """A user that may not lock it any more may still extend a lease that it has."""
         lease = None if command.grants else self._shared.locks.known(words[1], words[2])
         return lease is not None and pid_and_uid(lease.holder.owner)[1] == peer.uid

@@ -1,6 +1,6 @@
-"""A wire command: its descriptor, which stands above its handler and is all that is said of it.
+"""A wire command: its descriptor, which stands above its handler and is the only place that describes it.
 
-One descriptor serves the check of a request's length and of who may, the usage in error texts and in
+One descriptor serves the checks of a request's length and of its user, the usage in error texts and in
 docs/reference/wire.md, `COMMAND INFO` for clients that look for keys and flags, and `COMMAND DOCS`, from
 which redis-cli shows hints as one types.
 """
@@ -20,11 +20,11 @@ H = TypeVar("H", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument, or with `arguments` a group of them: a "block" takes all, "oneof" a single one of them.
+    """One argument, or with `arguments` a group of them: a "block" takes all, "oneof" takes one of them.
 
     `type` is a word of Redis: key, string, integer, pattern, pure-token (its token is all of it), block or
-    oneof. `token` is the fixed word that comes before the value. key_spec: which of the command's key
-    specifications finds it, if it is a key.
+    oneof. `token` is the fixed word before the value. key_spec: which of the command's key specifications
+    finds it, if it is a key.
     """
 
     name: str
@@ -40,17 +40,17 @@ class Argument:
 class Command:
     """A command, or a subcommand: then its name is "client|id".
 
-    `arity` counts the command's own words too and is negative when it is the least. `key_access` says in
+    `arity` counts the command's own words, too, and is negative when it is a minimum. `key_access` says in
     flags of Redis what it does to its first argument, if that is a resource. `reply` is what success returns.
-    What has the flag `admin` is for operators only, what is `for_lockers` for those who may lock in the class
-    of its resource.
+    Commands with the flag `admin` are for operators only, commands that are `for_lockers` for users that may
+    lock in the class of the resource.
 
-    resources: of its words, the resources that it names: each is checked. in_order: it waits until all before
-    it are answered, since it changes how replies are written, or ends them. queues: it may be in a MULTI, and
-    waits for its EXEC; ends_multi: it is run also in a MULTI. gives_back: what it gives back, if it does, it
-    gives back also when its app has closed meanwhile. brings_no_loss: it is run also while its
-    connection has a loss to be told of. listed: COMMAND tells of it. promise: the words of wire.md for its
-    reply, in Markdown; none where it is as in Redis.
+    resources: those of its words that are resources; each of them is checked. in_order: it waits until all
+    before it are answered, because it changes how replies are written, or ends them. queues: it may be in a
+    MULTI, and then waits for its EXEC. ends_multi: in a MULTI it is run at once. gives_back: if it gives
+    something back, it does so even if its app has closed meanwhile. brings_no_loss: it is run even while its
+    connection has to be told of a loss. listed: COMMAND lists it. promise: what wire.md says about its reply,
+    in Markdown; empty if the reply is as in Redis.
     """
 
     name: str
@@ -74,22 +74,22 @@ class Command:
     since: str = SINCE
 
     def accepts(self, word_count: int) -> bool:
-        """Is this a possible length of a request, the command's own words included?"""
+        """Whether a request may have this length, the command's own words included."""
         return word_count == self.arity if self.arity >= 0 else word_count >= -self.arity
 
     @property
     def grants(self) -> bool:
-        """It may give its resource to the one who asks."""
+        """It may grant its resource to the app that asks."""
         return "insert" in self.key_access
 
     @property
     def about_a_lease(self) -> str:
-        """What it does to one that is held, as the metrics name it: extend or unlock; '' neither."""
+        """What it does to a held lease, as the metrics name it: extend or unlock; '' neither."""
         named = {"delete": "unlock", "update": "extend"}
         return next((named[access] for access in self.key_access if access in named), "")
 
     def usage(self) -> str:
-        """How it is written, like `UNLOCK resource token`."""
+        """Its usage, like `UNLOCK resource token`."""
         words = self.name.upper().replace("|", " ")
         return " ".join([words, *_subcommand_usage(self), *map(_argument_usage, self.arguments)])
 
@@ -126,12 +126,13 @@ def _value_usage(argument: Argument) -> str:
 
 
 def arity_error(name: str) -> str:
-    """What Redis says to a request with too few or too many words, to be sent as an ERR."""
+    """What Redis answers to a request with too few or too many words, to send as an ERR."""
     return f"wrong number of arguments for '{name.lower()}' command"
 
 
 class Group:
-    """The commands of a module in the order of their listing, each with its handler: a decorator for it."""
+    """The commands of a module in the order of their listing, each with its handler; also the decorator that
+    adds one."""
 
     def __init__(self) -> None:
         self._handlers: dict[Command, Callable[..., Any]] = {}

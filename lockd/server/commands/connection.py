@@ -1,4 +1,4 @@
-"""The connection itself: its protocol and name, its end, and what clients send out of habit."""
+"""The connection itself: its protocol and name, its end, and commands that clients send out of habit."""
 
 import re
 
@@ -57,7 +57,7 @@ def echo(session: Session, words: list[bytes]) -> bytes:
         -1,
         "connection",
         _HANDSHAKE,
-        "Closes the connection, which releases what was locked for as long as it lives.",
+        "Closes the connection, and releases locks that are bound to it.",
         "OK",
         in_order=True,
         ends_multi=True,
@@ -89,7 +89,7 @@ def select(session: Session, words: list[bytes]) -> bytes:
         -1,
         "connection",
         _HANDSHAKE,
-        "Agrees on RESP2 or RESP3. A loss, where LOCK said NOTIFY, is pushed to RESP3 connections only.",
+        "Switches to RESP2 or RESP3. Losses (LOCK … NOTIFY) are pushed only to RESP3 connections.",
         "map: server, version, proto, id, mode, role, modules",
         (
             Argument(
@@ -117,7 +117,7 @@ def hello(session: Session, words: list[bytes]) -> bytes:
     options = iter(words[1:])
     version = next(options, None)
     if version is not None and version not in (b"2", b"3"):
-        return replies.error("NOPROTO unsupported protocol version: 2 and 3 are there")
+        return replies.error("NOPROTO unsupported protocol version: use 2 or 3")
     name = session.name
     for option in options:
         if option.upper() == b"SETNAME":
@@ -147,7 +147,7 @@ def hello(session: Session, words: list[bytes]) -> bytes:
         -2,
         "connection",
         _HANDSHAKE,
-        "Does nothing: the kernel says who is at this socket.",
+        "Does nothing: the kernel tells the agent who has connected.",
         "OK",
         (Argument("username", optional=True), Argument("password")),
         in_order=True,
@@ -189,7 +189,7 @@ def client_getname(session: Session, words: list[bytes]) -> bytes:
         2,
         "connection",
         _CONNECTION,
-        "Returns the number of this connection, which no other had since the agent started.",
+        "Returns the number of this connection, unique since the agent started.",
         "integer",
     )
 )
@@ -266,7 +266,7 @@ _OF_CLIENT: dict[str, tuple[Command, Handler]] = {
         -2,
         "connection",
         (),
-        "A container for commands on this connection.",
+        "Container for commands about this connection.",
         "depends on the subcommand",
         subcommands=CLIENT.commands,
     )

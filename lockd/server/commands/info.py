@@ -1,4 +1,4 @@
-"""INFO: what the agent knows of itself, in sections as Redis has them."""
+"""INFO: what the agent knows about itself, in sections as Redis has them."""
 
 import os
 import re
@@ -57,14 +57,14 @@ class Info:
             -1,
             "server",
             ("loading", "stale"),
-            "Returns what the agent knows of itself.",
+            "Returns the state of the agent.",
             "text: lines of field:value under # headings",
             (Argument("section", optional=True),),
         )
     )
     def _info(self, session: Session, words: list[bytes]) -> None:
         wanted = {word.decode(errors="replace").lower() for word in words[1:]}
-        # Not of `all`: they take a walk over all leases, and all connections.
+        # Not part of `all`: they have to look at all leases, and all connections.
         if wanted == {"classes"}:
             session.later(lambda _place: self.classes(session))
         elif wanted == {"processes"}:
@@ -132,7 +132,7 @@ class Info:
         return "\r\n".join(texts)
 
     async def classes(self, session: Session) -> bytes:
-        """The section of INFO that takes a walk over all leases: what is held and waited for, by class."""
+        """The section of INFO that has to look at all leases: what is held and waited for, by class."""
         async with self._readings.listings.slot(session.peer.uid):
             await self._readings.lane.through(session.peer.uid, self._metrics.occupancy.steps())
         occupancy = self._metrics.occupancy.last
@@ -141,8 +141,8 @@ class Info:
         return replies.bulk("".join(("# Classes\r\n", *lines)).encode(), session.protocol)
 
     async def processes(self, session: Session) -> bytes:
-        """The section of INFO that says whose locks live with which process: to operators of all, to others
-        of their own."""
+        """The section of INFO that says whose locks live with which process. Operators see all processes,
+        others only theirs."""
         peer, lines = session.peer, list[str]()
         sees_all, unseen = self._shared.permissions.is_admin(peer), 0
 
@@ -168,12 +168,13 @@ def _process_line(process: Process) -> str:
 
 
 def _word(text: str) -> str:
-    """As part of a field's name or value: none of what separates those."""
+    """As part of a field's name or value, without the characters that separate those."""
     return re.sub(r"[^!-~]|[:,=]", "_", text)
 
 
 def _escaped(text: str) -> str:
-    """As a field's value: percent signs stand for what separates values, and for what is no plain text."""
+    """As a field's value: percent signs encode the characters that separate values, and all that is not plain
+    text."""
     return quote(text, safe=_PLAIN)
 
 

@@ -1,30 +1,30 @@
-"""What is no command here, and is sent all the same by code that was written for a Redis: what to do instead.
+"""Commands that lockd does not have, and that code written for a Redis sends all the same: what to do
+instead.
 
-These words stand in errors alone. COMMAND does not name what they are of, and no handler has to refuse it.
+These texts are only in errors. COMMAND does not list these commands, and no handler has to refuse them.
 """
 
-_NO_OTHER_DATA = "It stores locks and no other data; COMMAND LIST names its commands"
+_NO_OTHER_DATA = "It stores only locks; COMMAND LIST lists its commands"
 _NO_MESSAGES = (
-    "It publishes nothing, no release either: wait with LOCK resource ttl-ms WAIT ms, or try again until it "
-    "is free"
+    "It has no publish and subscribe: wait with LOCK resource ttl-ms WAIT ms, or retry until it is free"
 )
 _NO_CACHING = "It sends no invalidations: turn client-side caching off"
-_WOULD_TAKE = "That would take a lock from whoever has it: take it with SET key value NX PX milliseconds"
-_WOULD_FREE = "That would release it, whoever holds it: release what is yours with DELEX key IFEQ value"
+_WOULD_TAKE = "That would take a lock from its holder: take it with SET key value NX PX milliseconds"
+_WOULD_FREE = "That would release it, no matter who holds it: release your own lock with DELEX key IFEQ value"
 _WOULD_FREE_ALL = (
-    "That would release every lock, whoever holds it: release what is yours with DELEX key IFEQ value, each "
-    "by itself"
+    "That would release every lock, no matter who holds it: release your own locks with DELEX key IFEQ "
+    "value, one by one"
 )
 _NO_WATCH = (
-    "There is nothing to watch: release with DELEX key IFEQ value, extend with SET key value IFEQ value PX "
+    "WATCH is not supported: release with DELEX key IFEQ value, extend with SET key value IFEQ value PX "
     "milliseconds, or send a script that compares"
 )
-_NO_FUNCTIONS = "There are no functions: scripts of locks are taken by EVAL"
-_NO_ABSOLUTE_TIMES = "There are no absolute times here but in SET: use PEXPIRE key milliseconds, and PTTL key"
+_NO_FUNCTIONS = "Functions are not supported: send lock scripts with EVAL"
+_NO_ABSOLUTE_TIMES = "Absolute times are supported only in SET: use PEXPIRE key milliseconds, and PTTL key"
 _IN_TWO = "Read with GET key, and extend with PEXPIRE key milliseconds"
 _SEVERAL = "Take several locks at once with LOCK resource ttl-ms AND resource"
 _LISTING = "LOCKS [pattern] lists what is locked"
-_ONE_REDIS = "It is one Redis to its apps: connect without cluster and sentinel"
+_ONE_REDIS = "It behaves like a single Redis: connect without cluster and sentinel"
 
 _OF_NAMES = {
     "SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE": _NO_MESSAGES,
@@ -41,18 +41,18 @@ _OF_NAMES = {
     "DBSIZE KEYS RANDOMKEY SCAN": _LISTING,
     "CLUSTER SENTINEL": _ONE_REDIS,
 }
-"""By the names of commands; with "|" of subcommands."""
+"""By the names of commands; subcommands with "|"."""
 _INSTEAD = {name: words for names, words in _OF_NAMES.items() for name in names.split()}
 
 
 def unknown(name: str) -> str:
-    """The error of what is no command here. It begins as that of Redis: by that, clients know what a server
-    lacks."""
+    """The error for a command that does not exist here. It begins as in Redis: clients recognise it by
+    that."""
     words = _INSTEAD.get(name.upper(), _NO_OTHER_DATA)
     return f"ERR unknown command '{name}': this is a lock agent. {words}"
 
 
 def unknown_of_client(name: str) -> str:
-    """That of a subcommand of CLIENT. The usage of CLIENT follows."""
+    """The error for a subcommand of CLIENT. The usage of CLIENT follows."""
     words = _INSTEAD.get(f"CLIENT|{name.upper()}")
     return f"ERR unknown subcommand '{name}': this is a lock agent. {f'{words}. ' if words else ''}Try"

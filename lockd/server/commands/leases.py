@@ -36,8 +36,8 @@ _NOTIFY = Argument("notify", "pure-token", token="NOTIFY", optional=True)
 _BOUND = {b"DETACHED": Bound.TTL, b"CONNECTION": Bound.CONNECTION}
 _LEASE = "map: token, fence, validity_ms, deadline_ns (CLOCK_BOOTTIME of this host), bound"
 _OTHERS_NEWS = (
-    "ERR NOTIFY is for who has locked it: the lease is another process's, or another connection's. EXTEND it "
-    "without"
+    "ERR NOTIFY is only for the holder, and the lease belongs to another process or connection. EXTEND it "
+    "without NOTIFY"
 )
 
 
@@ -51,7 +51,7 @@ class Leases:
         self._incidents = shared.incidents
 
     def _ttl_ms(self, word: bytes, lock_class: LockClass, had_ms: int = 0) -> int:
-        """had_ms: as much a lease may have in any case, that was granted so."""
+        """had_ms: a lease that was granted with this TTL may keep it in any case."""
         least_ms = self._current.config.min_ttl_ms
         return ms_in(
             word,
@@ -67,7 +67,7 @@ class Leases:
             -3,
             "lock",
             ("write", "noscript", "blocking", "movablekeys"),
-            "Locks resources: while the process lives, or the CONNECTION, up to MAXHOLD; or DETACHED.",
+            "Locks resources for the life of the process, or of the CONNECTION, up to MAXHOLD; or DETACHED.",
             f"{_LEASE}; with SLOTS also resource and slot; with AND an array of them, each with its resource",
             (
                 RESOURCE,
@@ -93,8 +93,8 @@ class Leases:
             for_lockers=True,
             promise=(
                 "map: `token`, `fence`, `validity_ms`, `deadline_ns`, `bound`: `process`, `connection`, "
-                "`ttl`. With `AND` all or none: a list of such maps, each with its `resource`. With `SLOTS` "
-                "also `resource`, the slot's own name, and `slot`, from 0 to n - 1"
+                "`ttl`. With `AND` all or none: a list of such maps, each with its `resource`. With "
+                "`SLOTS` also `resource`, the name of the slot, and `slot`, from 0 to n - 1"
             ),
         )
     )
@@ -106,7 +106,7 @@ class Leases:
             options, slots, others = LockWords.of(words)
             _read_options(request, options, lock_class)
             if others is not None and slots is not None:
-                raise BadRequest("ERR SLOTS goes without AND: lock one after the other")
+                raise BadRequest("ERR SLOTS can't be combined with AND: lock one after the other")
             if others is not None:
                 several = self._several(session, request, words[2], options, others)
                 self._begin_in_turn(session, several, request)
@@ -119,18 +119,21 @@ class Leases:
     def _several(
         self, session: Session, first: LockRequest, ttl: bytes, options: list[bytes], others: list[bytes]
     ) -> SeveralRequest:
-        """first: what a LOCK of the first resource alone would be. Each has its ttl and its options, as
-        far as its class has them."""
+        """first: the request for the first resource alone. Each part has its ttl and its options, as far as
+        its class allows."""
         config, resources = self._current.config, [first.resource, *others]
         most = config.limits.resources_per_lock
         if not others:
             raise Misused("ERR AND names no other resource:")
         if first.detached:
             raise BadRequest(
-                "ERR DETACHED goes without AND: several are held, and renewed, for their process"
+                "ERR DETACHED can't be combined with AND: several resources are held and renewed for their "
+                "process"
             )
         if len(resources) > most:
-            self._refuse_limit(session, f"resources_per_lock: {len(resources)} are named, {most} may be")
+            self._refuse_limit(
+                session, (f"resources_per_lock: {len(resources)} are named, at most {most} are allowed")
+            )
         if len(set(resources)) < len(resources):
             twice = next(one for one in resources if resources.count(one) > 1)
             raise BadRequest(
@@ -147,14 +150,16 @@ class Leases:
         return part
 
     def _slots(self, session: Session, of: LockRequest, options: list[bytes], slots: bytes) -> SlotsRequest:
-        """of: what a LOCK of the resource itself would be."""
+        """of: the request for the resource itself."""
         number, limits = number_in(slots, "SLOTS"), self._current.config.limits
         if number > limits.slots:
-            self._refuse_limit(session, f"slots: {number} are asked for, {limits.slots} may be")
+            self._refuse_limit(session, f"slots: {number} are requested, at most {limits.slots} are allowed")
         size = len(slot_name(of.resource, number - 1))
         if size > limits.resource_bytes:
             most = limits.resource_bytes
-            self._refuse_limit(session, f"resource_bytes: a slot's name has {size} bytes, it may have {most}")
+            self._refuse_limit(
+                session, (f"resource_bytes: a slot's name has {size} bytes, at most {most} are allowed")
+            )
         request = SlotsRequest(session, of.resource, self._metrics.refused)
         tries, places = (self._lines(request, of, options, number, waits=waits) for waits in (False, True))
         request.takes(tries, places if of.wait_ms else [], randrange(number))
@@ -192,7 +197,7 @@ class Leases:
     def _start_lock(
         self, session: Session, request: LockRequest | JointRequest, *, ready: bool = True
     ) -> None:
-        self._metrics.asked(request.label, "lock")
+        self._metrics.asked("lock")
         refusal = refused_for_limits(session, request.label, request.locks, self._metrics)
         if refusal is not None:
             session.answer(request, replies.error(str(refusal)))
@@ -215,9 +220,9 @@ class Leases:
             brings_no_loss=True,
             promise=(
                 "`1`, once a quorum has confirmed it, the next in line on this host has it, or its agent "
-                "keeps it for who comes next (`keep_ms`): from then on anybody gets it. When masters don't "
-                "answer, `1` after `timeouts.master_ms`: they are told when they are back, and forget it "
-                "at its TTL in any case. Through another agent: `NOQUORUM`; ask again"
+                "keeps it for the next app (`keep_ms`). From then on others can get it. If masters don't "
+                "answer: `1` after `timeouts.master_ms`; they are told when they are back, and in any case "
+                "forget it at its TTL. Through another agent: `NOQUORUM`, try again"
             ),
         )
     )
@@ -228,7 +233,7 @@ class Leases:
             resource = self._named(uid, resource, token)
             self._report_loss(session, "unlock", resource, token)
             if not self._is_known(uid, resource, token):
-                self._check_unknown(session, "unlock", resource, token)
+                self._check_unknown(session, resource, token)
         session.at_once(
             UnlockOrExtend(session, "unlock", resource, token),
             lambda reply: self._locks.unlock(resource, token, reply, boottime_ns(), uid=uid),
@@ -248,7 +253,8 @@ class Leases:
             brings_no_loss=True,
             promise=(
                 "as `LOCK`; never shortens. `fence` and `bound` are nil when another agent granted it. "
-                "`NOTIFY`: this connection gets its news from now on, if its process has locked it here"
+                "`NOTIFY`: from now on this connection is told about a loss, if its process has locked it "
+                "here"
             ),
         )
     )
@@ -261,7 +267,7 @@ class Leases:
         if any(word.upper() != b"NOTIFY" for word in words[4:]):
             raise Misused
         self._report_loss(session, "extend", resource, token)
-        self._check_unknown(session, "extend", resource, token)
+        self._check_unknown(session, resource, token)
         if words[4:]:
             self._tell_here(session, resource, token)
         if known is not None and isinstance(known.holder, LockRequest):
@@ -273,7 +279,8 @@ class Leases:
         )
 
     def _named(self, uid: int, resource: bytes, token: bytes) -> bytes:
-        """The slot of this resource that the token is of, if it is known here of one, and of nothing else."""
+        """The slot of this resource to which the token belongs, if the token is known here, and for one slot
+        only."""
         if not self._is_known(uid, resource, token):
             for number in range(self._current.config.limits.slots):
                 name = slot_name(resource, number)
@@ -289,7 +296,7 @@ class Leases:
         )
 
     def _tell_here(self, session: Session, resource: bytes, token: bytes) -> None:
-        """What becomes of it is told on this connection from now on, as to a LOCK with NOTIFY."""
+        """From now on, its loss is told on this connection, as after a LOCK with NOTIFY."""
         lease = self._locks.known(resource, token)
         if lease is not None and isinstance(lease.holder, LockRequest | Heir):
             if not lease.holder.is_of(session):
@@ -305,30 +312,31 @@ class Leases:
         return self._current.config.class_of(resource)
 
     def _report_loss(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
-        """Who names a lease that was lost is told why, on whatever connection, also when core has forgotten
-        it already. Who unlocks it is done with it, and it is given back. Who extends it may rely on it until
-        he has read the reply, which may wait for long: nobody else gets it before its deadline (rule 12)."""
+        """An app that names a lost lease is told why it was lost, on any connection, even if core has
+        forgotten it. An app that unlocks it is done with it, so it is given back. An app that extends it may
+        rely on it until it has read the reply, which may be late: nobody else gets it before its deadline
+        (rule 12)."""
         lost = self._losses.of((resource, token))
         if lost is not None:
             if session.flow.places:
-                # Others of its process are told all the same: this reply may wait for long, or never come.
+                # Other connections of its process are still told: this reply may be late, or never arrive.
                 session.knows_of(lost.name)
             else:
                 self._losses.told(session, lost.name)
             if command == "unlock":
                 self._locks.forget(resource, token, boottime_ns())
-            self._incidents.lease_refused(command, resource, lost.refusal)
+            self._incidents.lease_refused(resource, lost.refusal)
             raise BadRequest(str(lost.refusal))
 
-    def _check_unknown(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
-        """Whoever makes up tokens has all masters asked, at no cost of his own: so many a second, and no
-        more."""
+    def _check_unknown(self, session: Session, resource: bytes, token: bytes) -> None:
+        """An invented token makes the agent ask all masters, and costs its user nothing. So a user may send
+        only so many a second."""
         if self._locks.knows(resource, token):
             return
         refusal = self._quotas.refuse_unknown_token(session.peer.uid, boottime_ns())
         if refusal is not None:
             self._incidents.limit_hit(refusal, session.peer)
-            self._incidents.lease_refused(command, resource, Refusal(ErrorWord.LIMIT, refusal))
+            self._incidents.lease_refused(resource, Refusal(ErrorWord.LIMIT, refusal))
             raise BadRequest(f"LIMIT {refusal}")
 
 

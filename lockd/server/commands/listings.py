@@ -1,4 +1,4 @@
-"""HOLDER, LOCKS and MASTERS: who holds what, on which masters, and how those are."""
+"""HOLDER, LOCKS and MASTERS: who holds what, on which masters, and the state of the masters."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -30,13 +30,14 @@ from lockd.server.shared import Shared
 COMMANDS = Group()
 
 _TOO_MANY = (
-    f"LIMIT listed: more than {survey.LEASES_MOST} leases match, and so many are listed at most: "
+    f"LIMIT listed: more than {survey.LEASES_MOST} leases match, which is the most that can be listed: "
     "narrow the pattern"
 )
 
 
 class Listings:
-    """Everything here may take a round trip to all masters, or many, or a walk over all that is held."""
+    """Everything here may take one or many round trips to all masters, or a look at everything that is
+    held."""
 
     def __init__(self, current: Current, shared: Shared, fleet: Fleet, readings: Readings) -> None:
         self._current = current
@@ -54,18 +55,17 @@ class Listings:
             2,
             "lock",
             ("readonly", "noscript"),
-            "Says who holds a resource, and on how many masters, to those who may lock it, and operators.",
+            "Shows who holds a resource, and on how many masters. For users who may lock it, and operators.",
             "map: resource, holder, host, pid, uid, fence, kept, ttl_ms, held_ms, masters, of, quorum; nil "
             "when it is free",
             (RESOURCE,),
             key_access=("RO", "access"),
             promise=(
                 "nil when free, else map: `resource`, `holder` (start of its nonce, for `FORCERELEASE`), "
-                "`host`, `pid`, `uid`, `fence`, `kept`: 1 where nobody has it and its host keeps it "
-                "(`keep_ms`), `ttl_ms`, `held_ms`, `masters`, `of`, `quorum`. Of another host, `pid`, "
-                "`uid` and `held_ms` are of who had it first, where it is handed on there, and `fence` "
-                "and `kept` nil: its agent alone knows. "
-                "`DENIED` where you may not look"
+                "`host`, `pid`, `uid`, `fence`, `kept`: 1 if no app has it and its host keeps it "
+                "(`keep_ms`), `ttl_ms`, `held_ms`, `masters`, `of`, `quorum`. For another host `pid`, "
+                "`uid` and `held_ms` are those of the first holder if it was handed on there, and `fence` "
+                "and `kept` are nil: only its agent knows them. `DENIED` if you may not look"
             ),
         )
     )
@@ -78,8 +78,7 @@ class Listings:
             -1,
             "lock",
             ("readonly", "noscript"),
-            "Lists what is locked and may be seen: on the masters, or with LOCAL the leases of this "
-            "agent alone.",
+            "Lists the leases that you may see: on the masters, or with LOCAL those of this agent.",
             "array of maps, as of HOLDER; with LOCAL: resource, holder, class, pid, uid, fence, "
             "ttl_ms, held_ms, "
             "masters, of, detached, bound, via, library, lost, kept, waiters",
@@ -88,11 +87,11 @@ class Listings:
                 Argument("local", "pure-token", token="LOCAL", optional=True),
             ),
             promise=(
-                "list of such maps, over all masters, of the leases that you may see (a glob as Redis "
-                "reads it, of 128 bytes; 10,000 leases at most); `LOCAL`: this host's, without `host` "
-                "and `quorum`, and with `class`, `fence`, `detached`, `bound`, `via` (`lock`, `set`, "
-                "`script`), `library`, `lost`, `waiters`; where `kept` is 1, of the last that had it, and "
-                "`held_ms` since then"
+                "list of such maps for the leases on all masters that you may see (pattern: a Redis glob "
+                "of up to 128 bytes; 10,000 leases at most). `LOCAL`: only this host's leases, without "
+                "`host` and `quorum`, and with `class`, `fence`, `detached`, `bound`, `via` (`lock`, "
+                "`set`, `script`), `library`, `lost`, `waiters`; if `kept` is 1, the values are those of "
+                "the last holder, and `held_ms` counts from its end"
             ),
         )
     )
@@ -104,7 +103,9 @@ class Listings:
             raise Misused
         pattern = patterns[0] if patterns else b"*"
         if len(pattern) > PATTERN_BYTES_MOST:
-            raise BadRequest(f"ERR the pattern has {len(pattern)} bytes, it may have {PATTERN_BYTES_MOST}")
+            raise BadRequest(
+                f"ERR the pattern has {len(pattern)} bytes, at most {PATTERN_BYTES_MOST} are allowed"
+            )
         listing = self.local_locks if local else self.locks
         session.later(partial(listing, session, pattern))
 
@@ -114,7 +115,7 @@ class Listings:
             1,
             "masters",
             ("readonly", "noscript", "stale"),
-            "Lists the masters: which of them have a vote, and why the others don't.",
+            "Lists the masters: which have a vote, and why the others don't.",
             "array of maps: name, address, state, vote, reason, rtt_us, clock_offset_us, version, "
             "max_ttl_ms, notices",
             promise=(
@@ -149,7 +150,7 @@ class Listings:
         return replies.value(best and self._row(resource, best), session.protocol)
 
     async def locks(self, session: Session, pattern: bytes, place: Place) -> bytes | None:
-        """All leases on all masters, of those that this user may see."""
+        """All leases on all masters that this user may see."""
         peer, matches = session.peer, matcher(pattern)
 
         def wanted(resource: bytes, copy: survey.Copy) -> bool:
@@ -173,11 +174,11 @@ class Listings:
         return None
 
     def _label_of(self, resource: bytes) -> str:
-        """The class of a resource on the masters. Not by `class_of`, which remembers what is locked here."""
+        """The class of a resource on the masters. Not with `class_of`, which caches what is locked here."""
         return CANARY if resource.startswith(RESERVED) else self._current.config.find_class(resource).name
 
     def _is_own(self, peer: Peer, resource: bytes, copy: survey.Copy) -> bool:
-        """A lease of this user on this host: elsewhere the same number may be somebody else's."""
+        """A lease of this user on this host: on another host the same number may be another user's."""
         if copy.host != self._host:
             return False
         tenant = tenant_of(self._locks, resource, copy.nonce)
@@ -209,7 +210,7 @@ class Listings:
         }
 
     async def local_locks(self, session: Session, pattern: bytes, place: Place) -> bytes | None:
-        """The leases of this host's apps, and how many wait behind each, of those that this user may see."""
+        """The leases of this host's apps that this user may see, and how many wait for each."""
         peer, matches, locks = session.peer, matcher(pattern), self._locks
 
         def row_of(held: Queue | Lease) -> dict[str, Any] | None:
@@ -235,7 +236,7 @@ class Listings:
         return uid == peer.uid or self._shared.permissions.may_see(peer, label)
 
     async def _listing(self, session: Session, rows: Iterable[dict[str, Any] | None]) -> list[bytes]:
-        """Those rows that there are, as they go over the wire; not many more than are listed at most."""
+        """The rows that exist, as they go over the wire. The list may be a little longer than the limit."""
         listed = list[bytes]()
 
         def steps() -> Iterator[None]:
@@ -273,7 +274,7 @@ class Listings:
         }
 
     def _kept_row(self, queue: Queue, kept: Kept) -> dict[str, Any]:
-        """Of a tenure that nobody has, after the last who had it."""
+        """For a tenure without a lease: its last holder."""
         now_ns, tenure = boottime_ns(), queue.tenure
         assert tenure is not None
         pid, uid = pid_and_uid(kept.owner)
@@ -299,7 +300,7 @@ class Listings:
 
 
 def _asked_by(lease: Lease) -> dict[str, str]:
-    """By what it was asked for, and by which library, if that has said so."""
+    """How it was asked for, and by which library, if the library has said so."""
     holder = lease.holder
     if isinstance(holder, PlainLock):
         return {"via": holder.via, "library": holder.library.decode(errors="backslashreplace")}
@@ -307,7 +308,8 @@ def _asked_by(lease: Lease) -> dict[str, str]:
 
 
 def master_rows(fleet: Fleet) -> list[dict[str, Any]]:
-    """Each master: what it is to this agent, and why it has no vote. Another thread may ask, too."""
+    """Each master: its state as this agent sees it, and why it has no vote. Other threads may call it,
+    too."""
     now_ns = boottime_ns()
     rows = []
     for link in fleet.links:

@@ -1,4 +1,4 @@
-"""What operators do: release by force, form, admit. Always logged."""
+"""What operators do: release by force, form, admit. It is always logged."""
 
 import asyncio
 import re
@@ -55,8 +55,7 @@ class Operators:
             -2,
             "lock",
             _ADMIN,
-            "Takes a resource from whoever holds it. The holder isn't stopped: fences are what "
-            "protects from it.",
+            "Releases a resource by force. This does not stop the holder: only fences protect from it.",
             "integer: on how many masters it was deleted",
             (
                 RESOURCE,
@@ -72,9 +71,10 @@ class Operators:
             ),
             key_access=("RW", "delete"),
             promise=(
-                "operators on this host, not in a container on it: how many masters had it removed. "
-                "With `HOLDER` that tenure only; with `FENCE`, as `HOLDER` shows it on its own host, that "
-                "lease only, and not the one that it was handed on to. Always logged with who, what, whose"
+                "for operators on this host (not in a container): on how many masters it was deleted. With "
+                "`HOLDER`, only that tenure. With `FENCE` (`HOLDER` shows it on its host), only that "
+                "lease, and not the next one it was handed on to. Always logged, with the operator, the "
+                "resource and the holder"
             ),
         )
     )
@@ -85,7 +85,7 @@ class Operators:
         wanted = words[3] if names else b""
         if names and not re.fullmatch(rb"[0-9a-f]{8,32}", wanted):
             raise BadRequest(
-                "ERR HOLDER takes what HOLDER shows: the first 8 hex digits of its nonce, or more of it"
+                "ERR HOLDER takes the holder that HOLDER shows: at least the first 8 hex digits of its nonce"
             )
         fence = number_in(words[5], "FENCE") if len(names) == 2 else None
         session.later(lambda _place: self.force_release(session, words[1], wanted, fence), finish=True)
@@ -96,7 +96,7 @@ class Operators:
             -1,
             "masters",
             _ADMIN,
-            "Makes masters a cluster: blank ones, all that is left (RECOVER), or of an old format (UPGRADE).",
+            "Forms a cluster of blank masters, recovers one (RECOVER) or upgrades its format (UPGRADE).",
             f"map: status (formed, recovered, upgraded, already or waiting), {_PROGRESS}",
             (
                 Argument(
@@ -112,7 +112,7 @@ class Operators:
                 _WRITER,
             ),
             promise=(
-                "operators: map `status` (`formed`, `recovered`, `upgraded`; `already`; `waiting`: ask "
+                "for operators: map `status` (`formed`, `recovered`, `upgraded`; `already`; `waiting`: ask "
                 "again), `remaining_ms`, `total_ms`"
             ),
         )
@@ -129,11 +129,11 @@ class Operators:
             -2,
             "masters",
             _ADMIN,
-            "Gives a blank master its vote a max TTL after the others were told, or one that was away.",
+            "Gives a blank master a vote, a max TTL after the others were told; or one that was away.",
             f"map: status (admitted, updated, already or waiting), {_PROGRESS}",
             (Argument("name"), _WRITER),
             promise=(
-                "operators: map `status` (`admitted`, `updated`; `already`; `waiting`: ask again), "
+                "for operators: map `status` (`admitted`, `updated`; `already`; `waiting`: ask again), "
                 "`remaining_ms`, `total_ms`"
             ),
         )
@@ -144,7 +144,7 @@ class Operators:
         session.later(lambda _place: self.admit(session, name, writer), finish=True)
 
     def _writer(self, rest: list[bytes]) -> Credentials | None:
-        """AUTH user password: who writes identities, when the agent's own user may not."""
+        """AUTH user password: the user that writes identities, if the agent's own may not."""
         match rest:
             case []:
                 return None
@@ -155,21 +155,22 @@ class Operators:
     async def force_release(
         self, session: Session, resource: bytes, wanted: bytes, fence: int | None
     ) -> bytes:
-        """wanted: how its nonce begins. fence: of the lease of this host that is meant; None: whoever has it
+        """wanted: the beginning of its nonce. fence: of the lease on this host that is meant; None: any lease
         under that tenure."""
         peer = session.peer
         found = await survey.copies_of(self._fleet, resource)
         nonces = {copy.nonce for copy in found.copies if copy.nonce.startswith(wanted)}
         if not nonces or (fence is not None and fence not in self._locks.fences_of(resource, nonces)):
             return replies.error(
-                "NOTHELD it is free, or held by another than the one you named: look again with HOLDER"
+                "NOTHELD it is free, or has another holder than the one you named: check with HOLDER"
             )
         whose = sorted({self._whose(resource, copy) for copy in found.copies if copy.nonce in nonces})
         self._log.always(
             "forced_release", resource=resource, by_pid=peer.pid, by_uid=peer.uid, held_by="; ".join(whose)
         )
         self._metrics.forced_releases += 1
-        # Its holder first, if it is on this host: what is gone from the masters may be another's at once.
+        # First its holder, if it is on this host: once it is gone from the masters, another may have it at
+        # once.
         self._locks.take_away(resource, nonces, f"released by force, by uid {peer.uid}", boottime_ns())
         await survey.delete(self._fleet, resource, nonces)
         left = {
@@ -184,7 +185,7 @@ class Operators:
         return f"{copy.host.decode(errors='replace')} pid {tenant.pid} uid {tenant.uid}"
 
     async def form(self, session: Session, how: bytes, writer: Credentials | None) -> bytes:
-        """how: empty, or a word of FORM that says of what."""
+        """how: empty, or a word of FORM that says from what."""
         known = self._locks.known_counters()
         change: dict[bytes, _Change] = {
             b"": partial(form, unused=False, known=known),
@@ -206,7 +207,7 @@ class Operators:
             try:
                 progress = await changes.carry_out(self._fleet, change, writer)
             except OwnClockIsWrong as why:
-                return replies.error(f"CLOCK {why}, nothing was changed: ask again when it is right")
+                return replies.error(f"CLOCK {why}. Nothing was changed. Try again when it is right")
             except NotPossible as why:
                 self._log.always(
                     "membership_refused", what=what, why=str(why), by_pid=peer.pid, by_uid=peer.uid

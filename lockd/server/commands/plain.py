@@ -1,5 +1,5 @@
-"""Redis's own lock commands, for lock code that exists: SET key value NX and its relatives. What each comes
-to: server/dropin."""
+"""Redis's own lock commands, for existing lock code: SET key value NX and its relatives. They are carried out
+in server/dropin."""
 
 from functools import partial
 
@@ -67,80 +67,84 @@ def _command(
 
 
 _SET = _command(
-    "set", -3, _WRITE, "Locks a resource as SET key value NX does, or extends it with XX or IFEQ.",
-    "OK; nil where another has it; with GET the value before",
+    "set", -3, _WRITE, "Locks a resource (SET key value NX), or extends a lock (XX or IFEQ).",
+    "OK; nil if another has it; with GET the value before",
     (RESOURCE, _VALUE, _CONDITION, Argument("get", "pure-token", token="GET", optional=True), _TTL), TAKES,
-    "`NX`: `OK`, or nil where another has it; with `GET` nil, or the value that is there. Without a TTL it "
-    "is renewed while its process lives. `XX` and `IFEQ` extend it where the value is the same; else nil, "
-    "and `XX` gets `TAKEN` where another has it",
+    "`NX`: `OK`, or nil if another has it; with `GET` nil, or the current value. Without a TTL it is "
+    "renewed while its process lives. `XX` and `IFEQ` extend it if the value is the same. If not: nil, and "
+    "for `XX` the error `TAKEN` if another has it",
 )  # fmt: skip
 _SETNX = _command(
-    "setnx", 3, _WRITE, "Locks a resource, without a TTL.", "1, or 0 where another has it",
+    "setnx", 3, _WRITE, "Locks a resource, without a TTL.", "1, or 0 if another has it",
     (RESOURCE, _VALUE), TAKES,
-    "`1`, or `0` where another has it. Renewed while its process lives; `EXPIRE` gives it a TTL",
+    "`1`, or `0` if another has it. Renewed while its process lives; `EXPIRE` gives it a TTL",
 )  # fmt: skip
 _GET = _command(
-    "get", 2, _READ, "Returns the value that a resource is locked with.", "bulk string, or nil",
-    (RESOURCE,), READS, "the value that it is locked with, or nil. Of a `LOCK` which host has it, no token",
+    "get", 2, _READ, "Returns the value of a lock.", "bulk string, or nil",
+    (RESOURCE,), READS, (
+        "the value of the lock, or nil. For a `LOCK` it is the host that has it, never the token"
+    ),
 )  # fmt: skip
 _EXISTS = _command(
-    "exists", 2, _READ, "Says whether a resource is locked.", "1, or 0",
-    (RESOURCE,), READS, "`1` where it is locked, or `0`",
+    "exists", 2, _READ, "Tells whether a resource is locked.", "1, or 0",
+    (RESOURCE,), READS, "`1` if it is locked, otherwise `0`",
 )  # fmt: skip
 _PTTL = _command(
-    "pttl", 2, _READ, "Says for how many ms a lock is valid yet.", "integer; -1: no TTL, -2: free",
+    "pttl", 2, _READ, "Returns the remaining validity of a lock in ms.", "integer; -1: no TTL, -2: free",
     (RESOURCE,), READS, "its remaining validity in ms; `-1` without a TTL, `-2` when it is free",
 )  # fmt: skip
 _TTL_COMMAND = _command(
-    "ttl", 2, _READ, "Says for how many seconds a lock is valid yet.", "integer; -1: no TTL, -2: free",
+    "ttl", 2, _READ, "Returns the remaining validity of a lock in seconds.", "integer; -1: no TTL, -2: free",
     (RESOURCE,), READS, "as `PTTL`, in seconds",
 )  # fmt: skip
 _PEXPIRE = _command(
-    "pexpire", 3, _FAST, "Gives a lock of this process another TTL.", "1, or 0",
+    "pexpire", 3, _FAST, "Sets the TTL of a lock of this process.", "1, or 0",
     (RESOURCE, Argument("milliseconds", "integer")), _CHANGES,
-    "`1`, or `0` where this process does not hold it. It never shortens what was locked with a TTL; 0 or "
-    "less releases it, as `DEL`",
+    "`1`, or `0` if this process does not hold it. It never shortens a lock that was taken with a TTL. 0 "
+    "or less releases it, as `DEL` does",
 )  # fmt: skip
 _EXPIRE = _command(
-    "expire", 3, _FAST, "Gives a lock of this process another TTL.", "1, or 0",
+    "expire", 3, _FAST, "Sets the TTL of a lock of this process.", "1, or 0",
     (RESOURCE, Argument("seconds", "integer")), _CHANGES, "as `PEXPIRE`, in seconds",
 )  # fmt: skip
 _PERSIST = _command(
-    "persist", 2, _FAST, "Takes back the TTL that EXPIRE gave a lock of this process.", "1, or 0",
+    "persist", 2, _FAST, "Removes the TTL that EXPIRE set on a lock of this process.", "1, or 0",
     (RESOURCE,), _CHANGES,
-    "`1` where this process has locked it without a TTL and `EXPIRE` gave it one, or `0`; an error where it "
+    "`1` if this process has locked it without a TTL and `EXPIRE` set one, otherwise `0`; an error if it "
     "was locked with a TTL",
 )  # fmt: skip
 _DEL = _command(
     "del", -2, _WRITE, "Releases locks of this process.", "integer: how many", _KEYS, _DELETES,
-    "how many this process held, and holds no more. It never takes away another's",
+    "how many of them this process held and has released. It never releases a lock of another process",
 )  # fmt: skip
 _UNLINK = _command(
     "unlink", -2, _FAST, "Releases locks of this process.", "integer: how many", _KEYS, _DELETES, "as `DEL`",
 )  # fmt: skip
 _DELEX = _command(
-    "delex", 4, _FAST, "Releases a lock with that value.", "1, or 0",
+    "delex", 4, _FAST, "Releases a lock if it has that value.", "1, or 0",
     (RESOURCE, Argument("value", token="IFEQ")), _DELETES,
-    "`1`, or `0` where it is not locked with that value",
+    "`1`, or `0` if it is not locked with that value",
 )  # fmt: skip
 _DELIFEQ = _command(
-    "delifeq", 3, _FAST, "Releases a lock with that value.", "1, or 0",
+    "delifeq", 3, _FAST, "Releases a lock if it has that value.", "1, or 0",
     (RESOURCE, _VALUE), _DELETES, "as `DELEX` (Valkey)",
 )  # fmt: skip
 _CAD = _command(
-    "cad", 3, _FAST, "Releases a lock with that value.", "1; 0 where another has it, -1 when it is free",
+    "cad", 3, _FAST, "Releases a lock if it has that value.", "1; 0 if another has it, -1 if it is free",
     (RESOURCE, _VALUE), _DELETES, "as `DELEX`; `-1` when it is free (Tair)",
 )  # fmt: skip
 _CAS = _command(
-    "cas", -4, _WRITE, "Extends a lock with that value.", "1; 0 where another has it, -1 when it is free",
+    "cas", -4, _WRITE, (
+        "Extends a lock if it has that value."
+    ), "1; 0 if another has it, -1 if it is free",
     (RESOURCE, Argument("old"), Argument("new"), _TTL), _CHANGES,
-    "`1`; `0` where another has it, `-1` when it is free (Tair). Old and new are the same value",
+    "`1`; `0` if another has it, `-1` if it is free (Tair). The old and the new value must be equal",
 )  # fmt: skip
 
 
 class Plain:
-    """Each takes its turn on its connection: what comes behind it finds what it left. The last decorator is
-    the first in listings."""
+    """Each takes its turn on its connection: a command after it finds what it left. The last decorator is the
+    first in listings."""
 
     def __init__(self, preparing: Preparing) -> None:
         self._preparing = preparing
@@ -175,6 +179,6 @@ def run_in_turn(preparing: Preparing, session: Session, words: list[bytes]) -> N
 
 
 def answer_at(session: Session, place: Place, reply: WireReply) -> None:
-    """Who has gone is told nothing."""
+    """A client that has gone is told nothing."""
     if not session.is_gone:
         session.answer(place, reply)

@@ -1,4 +1,4 @@
-"""Slow readings: so many at a time, and what takes the event loop's time in bites, see lanes.py."""
+"""Slow readings: a few at a time, and those that take the event loop's time in small pieces, see lanes.py."""
 
 from lockd.server.concurrency import ConcurrencyLimit
 from lockd.server.lanes import Lane
@@ -7,8 +7,8 @@ _RESTS = 3
 
 
 class Readings:
-    """One for all commands that read. surveys: each of them reads all leases of all masters. signals: who
-    waits for a lock looks at it again and again."""
+    """Shared by all commands that read. surveys: each of them reads all leases of all masters. signals:
+    clients that wait for a lock look at it again and again."""
 
     def __init__(self) -> None:
         self.listings = ConcurrencyLimit(at_once=8, per_user=2)

@@ -11,7 +11,7 @@ from lockd.server.session import Session
 
 COMMANDS = Group()
 
-_STOPPING = Refusal(ErrorWord.DRAINING, "the agent is stopping: the next one reads the file")
+_STOPPING = Refusal(ErrorWord.DRAINING, "the agent is stopping, and the next one will read the file")
 
 
 class Reloading:
@@ -25,14 +25,14 @@ class Reloading:
             -1,
             "server",
             ("admin", "noscript", "stale"),
-            "Reads the agent's configuration anew, as SIGHUP does; with CHECK only says what that would do.",
+            "Reloads the agent's configuration, as SIGHUP does. With CHECK only says what would change.",
             "map: status (reloaded, unchanged, refused or invalid; with CHECK changed in place of reloaded), "
             "changed, restart_needed, problems",
             (Argument("check", "pure-token", token="CHECK", optional=True),),
             promise=(
-                "operators: map `status` (`reloaded`, or with `CHECK` `changed`; `unchanged`; `refused`, as "
-                "`restart_needed` names settings that take a restart; `invalid`: see `problems`), `changed`, "
-                "`restart_needed`, `problems`"
+                "for operators: map `status` (`reloaded`, or with `CHECK` `changed`; `unchanged`; "
+                "`refused`, `restart_needed` lists settings that need a restart; `invalid`: see "
+                "`problems`), `changed`, `restart_needed`, `problems`"
             ),
         )
     )

@@ -30,7 +30,7 @@ def _command(name: str, by: str, access: tuple[str, ...], summary: str, promise:
         "scripting",
         _FLAGS,
         summary,
-        "what the script answers",
+        "what the script returns",
         (Argument(by), *_KEYS_AND_ARGUMENTS),
         key_access=access,
         resources=keys_in,
@@ -41,15 +41,15 @@ def _command(name: str, by: str, access: tuple[str, ...], summary: str, promise:
 
 
 _EVAL = _command(
-    "eval", "script", TAKES, "Does what a script of a lock library does, if it is recognised.",
-    "what the script answers. Scripts are recognised, never run: [scripts](scripts.md)",
+    "eval", "script", TAKES, "Performs the lock operation of a script, if the script is recognised.",
+    "what the script returns. Scripts are recognised, never run: [scripts](scripts.md)",
 )  # fmt: skip
 _EVAL_RO = _command(
-    "eval_ro", "script", READS, "As EVAL, if it only reads.", "as `EVAL`, of a script that only reads"
+    "eval_ro", "script", READS, "EVAL for scripts that only read.", "as `EVAL`, for a script that only reads"
 )
 _EVALSHA = _command(
-    "evalsha", "sha1", TAKES, "As EVAL, of a script that was loaded.",
-    "as `EVAL`; `NOSCRIPT` where it is not loaded",
+    "evalsha", "sha1", TAKES, "EVAL for a loaded script.",
+    "as `EVAL`; `NOSCRIPT` if it is not loaded",
 )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ class Scripting:
             -2,
             "scripting",
             (),
-            "Loads scripts, or says which are.",
+            "Loads scripts, or tells which are loaded.",
             "depends on the subcommand",
             (
                 Argument(
@@ -83,11 +83,14 @@ class Scripting:
                     ),
                 ),
             ),
-            promise="`LOAD`: its SHA-1, if it is recognised. `EXISTS`. `FLUSH` does nothing: others use them",
+            promise=(
+                "`LOAD`: its SHA-1, if it is recognised. `EXISTS`. `FLUSH` does nothing, because other "
+                "apps use the scripts"
+            ),
         )
     )
     def _script(self, session: Session, words: list[bytes]) -> bytes | None:
-        """In turn, as EVAL: what came before it on its connection may be read yet."""
+        """In turn, as EVAL: an earlier command on its connection may still be under way."""
         how = words[1].upper()
         if how == b"LOAD" and len(words) == 3:
             session.in_turn(lambda place: self._load(session, words[2], partial(answer_at, session, place)))

@@ -34,7 +34,7 @@ from lockd.server.resp import replies
 from lockd.server.session import MULTI_BYTES, Multi, Session
 from lockd.server.shared import Shared
 
-_NOT_IN_MULTI = "ERR '%s' is not taken in a MULTI: Redis's own lock commands are. Send it alone"
+_NOT_IN_MULTI = "ERR '%s' can't be used in a MULTI, which takes only Redis's own lock commands. Send it alone"
 _QUEUED = b"+QUEUED\r\n"
 
 
@@ -114,7 +114,8 @@ class Commands:
             self.run(session, words)
 
     def _queue(self, session: Session, words: list[bytes]) -> bytes:
-        """Of a MULTI: checked now, run by its EXEC. What can't be in one breaks it."""
+        """For a command in a MULTI: checked now, run by its EXEC. A command that can't be in one breaks the
+        MULTI."""
         multi = session.multi
         assert multi is not None
         refusal = self._why_not_queued(session, multi, words)
@@ -133,9 +134,9 @@ class Commands:
         if not command.accepts(len(words)):
             return f"ERR {arity_error(command.name)}: {command.usage()}"
         if len(multi.queued) >= transactions.QUEUED_MOST:
-            return f"LIMIT multi: {transactions.QUEUED_MOST} commands may be in one"
+            return f"LIMIT multi: at most {transactions.QUEUED_MOST} commands are allowed"
         if not multi.has_room(words):
-            return f"LIMIT multi: its commands may have {MULTI_BYTES} bytes in all"
+            return f"LIMIT multi: at most {MULTI_BYTES} bytes of commands are allowed"
         try:
             self._check(session, command, checks, words)
         except BadRequest as bad:
@@ -150,5 +151,5 @@ class Commands:
             check(session, command, words, resources)
 
     def waits_for_all_before(self, words: list[bytes]) -> bool:
-        """What changes how replies are written, or ends them."""
+        """Commands that change how replies are written, or end them."""
         return words[0].upper() in self._in_order

@@ -1,4 +1,4 @@
-"""Who has what the masters show as a tenure of this host: they know no more than who had it first."""
+"""Which app has what the masters show as a tenure of this host: the masters know only the first one."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from lockd.core.locks import Locks
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A process of this host, and its lease: the present one, or the last one where the tenure is only kept.
+    """A process of this host, and its lease: the present one, or the last one if the tenure is only kept.
     since_ns: when it was granted, or when keeping began."""
 
     pid: int
@@ -19,7 +19,7 @@ class Tenant:
 
 
 def tenant_of(locks: Locks, resource: bytes, nonce: bytes) -> Tenant | None:
-    """None: the tenure is not this agent's, or it is nobody's for a moment."""
+    """None: the tenure is not this agent's, or has no lease for a moment."""
     detached = locks.detached_with(resource, nonce)
     if detached is not None:
         return _tenant(detached)

@@ -1,5 +1,5 @@
-"""MULTI and EXEC, as lock libraries and articles have them: around Redis's own lock commands. A LOCK can't be
-in one: it may wait, and is told of by itself."""
+"""MULTI and EXEC, as lock libraries and articles use them: around Redis's own lock commands. A LOCK can't be
+in one: it may wait, and is answered separately."""
 
 from functools import partial
 
@@ -15,7 +15,7 @@ COMMANDS = Group()
 
 QUEUED_MOST = 64
 _OK = b"+OK\r\n"
-_ABORTED = "EXECABORT Transaction discarded because of previous errors: nothing of it was run"
+_ABORTED = "EXECABORT Transaction discarded because of previous errors: none of its commands ran"
 
 
 class Transactions:
@@ -29,10 +29,10 @@ class Transactions:
             1,
             "transactions",
             ("noscript", "fast"),
-            "Begins a list of commands that EXEC runs.",
+            "Starts a transaction.",
             "OK",
             brings_no_loss=True,
-            promise="`OK`: what comes is run by `EXEC`. Only Redis's own commands, no `LOCK`",
+            promise="`OK`: `EXEC` runs the commands that follow. Only Redis's own commands, not `LOCK`",
         )
     )
     def _multi(self, session: Session, words: list[bytes]) -> bytes:
@@ -45,13 +45,13 @@ class Transactions:
             1,
             "transactions",
             ("noscript",),
-            "Runs what came since MULTI.",
+            "Runs the commands since MULTI.",
             "array of replies",
             ends_multi=True,
             brings_no_loss=True,
             promise=(
-                "the replies. Each command is an operation of its own; `SETNX`, or `SET NX` without a TTL, "
-                "is one with the `EXPIRE` of its key"
+                "the replies. Each command is a separate operation, except that `SETNX`, or `SET NX` "
+                "without a TTL, and the `EXPIRE` of its key are one"
             ),
         )
     )
@@ -70,7 +70,7 @@ class Transactions:
             1,
             "transactions",
             ("noscript", "fast"),
-            "Drops what came since MULTI.",
+            "Discards the commands since MULTI.",
             "OK",
             ends_multi=True,
             brings_no_loss=True,

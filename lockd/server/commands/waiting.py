@@ -18,8 +18,8 @@ COMMANDS = Group()
 _LOOKS_EVERY_S = 0.02
 _LONGEST_WAIT_MS = 60_000
 _NO_SIGNAL = (
-    "ERR BLPOP waits for one list 'lock-signal:NAME', as python-redis-lock does: this is a lock agent, and "
-    "there are no other lists"
+    "ERR BLPOP waits for one list 'lock-signal:NAME', as python-redis-lock does: this is a lock agent and "
+    "has no other lists"
 )
 
 
@@ -35,13 +35,12 @@ class Waiting:
             3,
             "redis",
             ("blocking",),
-            "Says on how many masters the last lock of this connection stands.",
+            "Returns on how many masters the last lock of this connection is.",
             "integer",
             (Argument("numreplicas", "integer"), Argument("timeout", "integer")),
             promise=(
-                "on how many masters the last lock of this connection stands, written to their disks; `0` "
-                "when it is over, or a later `SET NX` was refused; it waits for so many, for so many ms at "
-                "most"
+                "on how many masters the last lock of this connection is, written to disk. `0` if it has "
+                "ended, or a later `SET NX` was refused. Waits for that many masters, up to the timeout"
             ),
         )
     )
@@ -53,7 +52,7 @@ class Waiting:
     async def _stands_on(self, session: Session, wanted: int, wait_ms: int) -> bytes:
         until_ns = boottime_ns() + wait_ms * NS_PER_MS
         wanted = min(wanted, len(self._current.config.masters))
-        # What comes late is counted where it arrives, and tells nobody: so it is looked at.
+        # An answer that comes late is counted where it arrives, and calls nobody: so this polls.
         while _stands_on_fewer(session, wanted) and boottime_ns() < until_ns:  # noqa: ASYNC110
             await asyncio.sleep(_LOOKS_EVERY_S)
         return replies.integer(_masters_of(session))
@@ -67,7 +66,9 @@ class Waiting:
             "Waits until a lock may be free, as python-redis-lock does.",
             "array of the list and an item, or nil",
             (Argument("key", multiple=True), Argument("timeout", "integer")),
-            promise="of `lock-signal:NAME`, as python-redis-lock waits: an item when `lock:NAME` may be free",
+            promise=(
+                "waits on `lock-signal:NAME`, as python-redis-lock does: an item when `lock:NAME` may be free"
+            ),
         )
     )
     def _blpop(self, session: Session, words: list[bytes]) -> None:
@@ -97,13 +98,13 @@ def _masters_of(session: Session) -> int:
 
 
 def _stands(lease: Lease) -> bool:
-    """As far as this agent knows. What was proven of one that is over says nothing."""
+    """As far as this agent knows. The proof of a lease that is over says nothing."""
     is_held = lease.standing is Standing.HELD and boottime_ns() < lease.deadline_ns
     return is_held and not lease.said_released
 
 
 def _seconds(word: bytes) -> float | None:
-    """None: however long."""
+    """None: for any time."""
     try:
         seconds = float(word)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What an operation answers, encoded."""
+"""The answers of operations, encoded."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _HAS_A_WORD = re.compile(r"[A-Z]+ ")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A key as it was found. stored: what is shown of who holds it; left_ms: None where it has no TTL."""
+    """A key as it was found. stored: what is shown of its holder; left_ms: None if it has no TTL."""
 
     state: State
     stored: bytes | None = None
@@ -29,7 +29,7 @@ FREE = Found(State.FREE)
 
 @dataclass(frozen=True, slots=True)
 class WrittenTtl:
-    """text: as its app wrote it; ms: what that is from now on."""
+    """text: as its app wrote it; ms: its value from now on."""
 
     text: str
     ms: int
@@ -38,7 +38,7 @@ class WrittenTtl:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What came with a command or a script. ttl: a command's; that of a script is among its arguments."""
+    """The words of a command or a script. ttl: a command's; a script has it among its arguments."""
 
     keys: Sequence[bytes]
     arguments: Sequence[bytes]
@@ -51,7 +51,7 @@ class Words:
 
 
 def encoded(reply: Reply, found: Found, words: Words, protocol: int) -> bytes:
-    """keys: of Special.KEYS, how many it was done on."""
+    """keys: for Special.KEYS, on how many keys it was done."""
     if isinstance(reply, int):
         return replies.integer(reply)
     if isinstance(reply, bytes):

@@ -1,4 +1,4 @@
-"""The operations that Redis's own commands are, as values: what a script would be that did the same."""
+"""Redis's own commands as operations: each is what a script that does the same would be."""
 
 from lockd.core.scripts.operations import (
     Change,
@@ -30,7 +30,7 @@ def acquire(*, has_ttl: bool, done: Reply = OK, refused: Reply = _NIL) -> Operat
 
 
 def release(free: Reply = 0) -> Operation:
-    """DELEX key IFEQ value, DELIFEQ, CAD. free: what is said where nobody has it."""
+    """DELEX key IFEQ value, DELIFEQ, CAD. free: the answer when nobody has it."""
     gone, none = Outcome(Change.DELETED, 1), Outcome(Change.NONE, 0)
     return Operation(Kind.RELEASE, KEY, VALUE, Keys.ONE, (Outcome(Change.NONE, free), gone, gone, none, none))
 
@@ -45,25 +45,25 @@ def extend(*, done: Reply = OK, free: Reply = _NIL, refused: Reply = _NIL) -> Op
 
 
 def expire() -> Operation:
-    """PEXPIRE, EXPIRE, of what this process holds."""
+    """PEXPIRE, EXPIRE, for locks that this process holds."""
     set_anew, none = Outcome(Change.TTL, 1, TTL), Outcome(Change.NONE, 0)
     return Operation(Kind.EXTEND, KEY, None, Keys.ONE, (none, set_anew, set_anew, none, none))
 
 
 def persist() -> Operation:
-    """PERSIST, of what this process holds."""
+    """PERSIST, for locks that this process holds."""
     none = Outcome(Change.NONE, 0)
     return Operation(Kind.PERSIST, KEY, None, Keys.ONE, (none, Outcome(Change.ENDLESS, 1), none, none, none))
 
 
 def delete() -> Operation:
-    """DEL, UNLINK, of what this process holds."""
+    """DEL, UNLINK, for locks that this process holds."""
     gone, none = Outcome(Change.DELETED, 1), Outcome(Change.NONE, 0)
     return Operation(Kind.DELETE, KEY, None, Keys.ONE, (none, gone, gone, none, none))
 
 
 def read(free: Reply, held: Reply) -> Operation:
-    """GET, EXISTS, and what is left."""
+    """GET, EXISTS, and the remaining TTL."""
     return Operation(
         Kind.READ, KEY, None, Keys.ONE, (Outcome(Change.NONE, free), *[Outcome(Change.NONE, held)] * 4)
     )

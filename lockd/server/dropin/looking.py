@@ -1,8 +1,8 @@
-"""What a key is found as: by what this agent holds, where that was just proven, else by what the masters
-show.
+"""The state in which a key is found: from what this agent holds, if that was just proven, else from what the
+masters show.
 
-What they show is remembered for a moment, since libraries poll. Nothing is granted by it: who reads that a
-lock is free has yet to take it.
+What they show is remembered for a moment, since libraries poll. It grants nothing: an app that reads that a
+lock is free still has to take it.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from lockd.server.shared import Shared
 _FRESH_NS = 100 * NS_PER_MS
 _MOST = 10_000
 _GIVEN_BACK_NS = 2_000 * NS_PER_MS
-"""Longer than masters take to be told."""
+"""Longer than it takes to tell the masters."""
 
 
 class Seen:
-    """What is known of a lease. value: that its app chose; owner: its process, as core has it; since_ns: when
-    it was granted, by the clock of this host; left_ms: None where it has no TTL."""
+    """What is known of a lease. value: chosen by its app; owner: its process, as core names it; since_ns:
+    when it was granted, by this host's clock; left_ms: None if it has no TTL."""
 
     __slots__ = ("host", "left_ms", "owner", "since_ns", "value")
 
@@ -46,7 +46,7 @@ class Seen:
         self.left_ms = left_ms
 
     def found(self, value: bytes | None) -> Found:
-        """As it is to a script that asks with this value. The token of a LOCK is shown to nobody."""
+        """The state that a script with this value finds. The token of a LOCK is shown to nobody."""
         is_own = self.value is not None and self.value == value
         if self.left_ms is None:
             state = State.OWN_ENDLESS if is_own else State.ANOTHERS_ENDLESS
@@ -61,7 +61,7 @@ def found_as(seen: Seen | None, value: bytes | None) -> Found:
 
 
 def left_of(lease: Lease, now_ns: int) -> int | None:
-    """How much longer it lasts, in ms; None where it was locked without a TTL, and has none since."""
+    """How much longer it lasts, in ms; None if it was locked without a TTL, and has none since."""
     if lease.let_go_ns is not None:
         return max(1, (min(lease.let_go_ns, lease.deadline_ns) - now_ns) // NS_PER_MS)
     if not lease.holder.detached:
@@ -74,7 +74,7 @@ Told = Callable[[Seen | Refusal | None], None]
 
 
 class Looking:
-    """Of one agent."""
+    """The looks of one agent."""
 
     def __init__(self, shared: Shared, fleet: Fleet, readings: Readings) -> None:
         self._shared = shared
@@ -87,20 +87,20 @@ class Looking:
         self._under_way: set[asyncio.Task[Seen | Refusal | None]] = set()
 
     def forget(self, resource: bytes) -> None:
-        """Something was done about it here: what is under way may have been asked before."""
+        """Something was done about it here: an answer that is under way may be from before that."""
         self._shown.pop(resource, None)
         for asked in [one for one in self._asked if one[0] == resource]:
             del self._asked[asked]
 
     def held_here(self, resource: bytes, now_ns: int) -> Lease | None:
-        """The lease of this resource, where this agent has just proven it: any agent may have released it
-        since, by its value."""
+        """The lease of this resource, if this agent has just proven it: any agent may have released it since,
+        by its value."""
         held = self._locks.held_of(resource, now_ns)
         sure = [one for one in held if one.was_just_proven(now_ns)]
         return sure[-1] if sure else None
 
     def _as_known(self, resource: bytes, seen: "Seen | Refusal | None") -> "Seen | Refusal | None":
-        """What the masters show, with what is known of it here besides: when its app has it end."""
+        """What the masters show, combined with what is known here: when its app wants it to end."""
         if not isinstance(seen, Seen):
             return seen
         now_ns = boottime_ns()
@@ -111,21 +111,22 @@ class Looking:
         return None if self._comes_to_nothing(resource, seen, now_ns) else seen
 
     def _comes_to_nothing(self, resource: bytes, seen: Seen, now_ns: int) -> bool:
-        """It is given back here, or may be: who finds his own value must not go on with it."""
+        """It is being given back here, or may be: an app that finds its own value there must not go on with
+        it."""
         if seen.value is None:
             return False
         until_ns = self._given_back.get((resource, seen.value, seen.owner), 0)
         return now_ns < until_ns or self._locks.tried_by(resource, seen.value) == seen.owner
 
     def is_given_back(self, resource: bytes, value: bytes, owner: bytes) -> None:
-        """Since nobody was told that it was granted. Masters show it for a moment yet."""
+        """Because no app was told that it was granted. Masters still show it for a moment."""
         self._given_back[resource, value, owner] = boottime_ns() + _GIVEN_BACK_NS
         if len(self._given_back) > _MOST:
             self._given_back.popitem(last=False)
 
     def look(self, session: Session, resource: bytes, told: Told, *, patient: bool = False) -> None:
-        """told: at once where it is known, else when the masters have answered. patient: it is looked at
-        again and again, and others go first."""
+        """told: called at once if the answer is known, else when the masters have answered. patient: the app
+        looks again and again, so others go first."""
         now_ns = boottime_ns()
         lease = self.held_here(resource, now_ns)
         if lease is not None:
@@ -161,7 +162,7 @@ class Looking:
         if failure is None:
             return done.result()
         self._shared.incidents.internal_error("a look at the masters failed", failure)
-        return Refusal(ErrorWord.ERR, "the agent failed at this; its log says how")
+        return Refusal(ErrorWord.ERR, "internal error of the agent: see its log")
 
     async def _shown_by_masters(self, asked: tuple[bytes, int, bool]) -> Seen | Refusal | None:
         resource, uid, patient = asked
@@ -175,7 +176,7 @@ class Looking:
             if is_current:
                 del self._asked[asked]
         seen = self._weighed(found)
-        # That it is free is true for no longer than somebody takes.
+        # That it is free is true only until an app takes it.
         if is_current and isinstance(seen, Seen):
             self._remember(resource, seen)
         return seen
@@ -187,8 +188,9 @@ class Looking:
             self._shown.popitem(last=False)
 
     def _weighed(self, found: survey.Found) -> Seen | Refusal | None:
-        """A lease that may have a quorum, with the masters that did not answer, counts as held; what is left
-        of a try that failed does not. That it is free is the word of a quorum of those that have a vote."""
+        """A lease counts as held if it may have a quorum together with the masters that did not answer. What
+        is left of a failed try does not count. A key is free only when a quorum of the masters that have a
+        vote says so."""
         quorum, best = self._fleet.config.quorum, survey.strongest(found.copies)
         if survey.against(self._fleet, found, best).bit_count() >= quorum:
             return None

@@ -1,4 +1,4 @@
-"""An operation on several keys: all of them or none, or each by itself (node-redlock's scripts are so)."""
+"""An operation on several keys: all of them or none, or each separately (as in node-redlock's scripts)."""
 
 import asyncio
 
@@ -16,8 +16,8 @@ from lockd.server.session import Session
 
 
 class ManyKeys:
-    """One after the other, in the order of their names: of two that want the same, neither ends with half of
-    them for long. What was taken is given back when one is refused."""
+    """One after the other, in the order of their names: if two requests want the same keys, neither keeps
+    half of them for long. When one key is refused, those that were taken are given back."""
 
     def __init__(
         self, ground: Ground, session: Session, operation: Operation, words: Words, answer: Answer, via: str
@@ -25,11 +25,11 @@ class ManyKeys:
         """Raises BadRequest."""
         most = ground.current.config.limits.resources_per_lock
         if len(words.keys) > most:
-            raise BadRequest(f"LIMIT resources_per_lock: {len(words.keys)} keys came, {most} may")
+            raise BadRequest(f"LIMIT resources_per_lock: {len(words.keys)} keys, at most {most} are allowed")
         if len(set(words.keys)) < len(words.keys):
-            raise BadRequest("ERR one key came twice")
+            raise BadRequest("ERR the same key was given twice")
         if not words.keys:
-            raise BadRequest("ERR the script is of several keys, and none came with it")
+            raise BadRequest("ERR the script needs keys, and none were given")
         self.ground = ground
         self.session = session
         self._operation = operation
@@ -41,7 +41,7 @@ class ManyKeys:
         self._changed: list[_Part] = []
 
     def operation_on(self, number: int) -> Operation:
-        """What is done with one of its keys."""
+        """The operation on one of its keys."""
         one = self._operation
         return Operation(one.kind, Place("KEYS", number), one.value, Keys.ONE, one.outcomes)
 
@@ -64,7 +64,7 @@ class ManyKeys:
             self.failed(replies.error(str(bad)))
 
     def _told(self) -> bytes:
-        """Composed when it is written: the first may have ended while the last was taken (rule 1)."""
+        """Composed when it is written: the first lease may have ended while the last was taken (rule 1)."""
         taken = [part.taken for part in self._changed if part.taken is not None]
         if any(_is_over(lease) for lease in taken):
             for lease in taken:
@@ -93,7 +93,7 @@ class ManyKeys:
         self._answer(refusal)
 
     def _give_back(self) -> None:
-        """What was taken just now, and not what was its own before."""
+        """The keys that were taken just now, not those that it had before."""
         for part in self._changed:
             if part.taken is not None:
                 part.give_back()
@@ -104,12 +104,12 @@ def _is_over(lease: Lease) -> bool:
 
 
 def _changed_state(operation: Operation) -> State:
-    """One in which it does something."""
+    """A state in which it does something."""
     return next(state for state in State if operation.outcome(state).change is not Change.NONE)
 
 
 class _Part(OneKey):
-    """Of one of them."""
+    """The answer for one of them."""
 
     __slots__ = ("_of_all", "taken")
 

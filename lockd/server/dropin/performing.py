@@ -1,7 +1,7 @@
-"""An operation is carried out, on one key: what it comes to is told in the words that its outcomes have.
+"""Carries out an operation on one key, and answers as its outcomes say.
 
-What others do meanwhile may change what a key is found as between two steps, as it may on a Redis between two
-commands. So each step is one that is right by itself: a try, a compare-and-delete, an extension by value.
+Between two steps, others may change the state in which the key was found, as on a Redis between two commands.
+So each step is right by itself: a try, a compare-and-delete, an extension by value.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,40 +44,38 @@ from lockd.server.shared import Shared
 
 VALUE_BYTES_MOST = 512
 RENEWED_TTL_MS = 10_000
-"""Of a lock that is taken without a TTL: what is renewed while its process lives, and so long it may outlive
-its host at most."""
+"""The TTL of a lock that is taken without one: it is renewed while its process lives, and outlives its host
+for this long at most."""
 _TRIES_MOST = 3
 _LEAST_GAIN_NS = 10 * NS_PER_MS
-"""What is gained by less is not asked for."""
+"""A smaller gain is not asked for."""
 _TICK_NS = 10 * NS_PER_MS
-"""Of the clock that processes' beginnings are told by."""
+"""The tick of the clock that shows when processes began."""
 _UNSEEN = (
-    "ERR a lock without a TTL lives with its process, and that of this connection can't be seen from here "
-    "(another container, or a proxy): give it a TTL, as SET key value NX PX milliseconds does"
+    "ERR a lock without a TTL lives as long as its process, and the process of this connection can't be "
+    "seen (another container, or a proxy): set a TTL with SET key value NX PX milliseconds"
 )
 _NO_TTL_NOW = (
-    "ERR a lock with a TTL can't lose it: take it without one from the start (SET key value NX), then it is "
+    "ERR the TTL of a lock can't be removed: take the lock without a TTL (SET key value NX), and it is "
     "renewed while its process lives"
 )
 _RENEWED_ELSEWHERE = (
-    "ERR it is held with this value, and needs no extension: it was taken without a TTL, and its own agent "
-    "renews it while its process lives, up to max_hold_ms. Extend it through the host that took it"
+    "ERR it is held with this value and needs no extension: it was taken without a TTL, so its agent "
+    "renews it while its process lives, up to max_hold_ms. To extend it, use the host that took it"
 )
 _ENDS_NOTHING = (
-    "ERR a script's TTL of 0 or less releases nothing here: release with DELEX key IFEQ value, or a script "
-    "that compares and deletes"
+    "ERR a script can't release a lock with a TTL of 0 or less: release with DELEX key IFEQ value, or a "
+    "script that compares and deletes"
 )
 _TAKES = (Kind.ACQUIRE, Kind.ACQUIRE_OR_EXTEND)
 _HELD = tuple(state for state in State if state is not State.FREE)
-_CUT_SHORT = Refusal(
-    ErrorWord.EXPIRED, "it could not be extended for so long: it may not be held past max_hold"
-)
-_TRY_AGAIN = Refusal(ErrorWord.TIMEOUT, "it is taken and freed faster than it can be looked at: try again")
+_CUT_SHORT = Refusal(ErrorWord.EXPIRED, "it can't be extended that far: it may not be held past max_hold")
+_TRY_AGAIN = Refusal(ErrorWord.TIMEOUT, "it is taken and released too fast to look at: try again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What operations are carried out with."""
+    """What operations need to be carried out."""
 
     current: Current
     shared: Shared
@@ -89,7 +87,7 @@ class Ground:
 
 
 class OneKey:
-    """One operation on one key of a connection. via: what it came by."""
+    """One operation on one key, for a connection. via: how it was asked for."""
 
     __slots__ = (
         "_answer", "_begun_ns", "_ground", "_lock_class", "_operation", "_resource", "_session", "_tries",
@@ -122,8 +120,8 @@ class OneKey:
         _BEGINNINGS[self._operation.kind](self)
 
     def _check_rights(self) -> None:
-        """It is for those who may lock it, or hold it: values may be guessed. What a process holds it may
-        delete."""
+        """It is for users that may lock the key, or hold it: values can be guessed. A process may always
+        delete what it holds."""
         kind, ground, peer = self._operation.kind, self._ground, self._session.peer
         if kind is Kind.DELETE:
             return
@@ -133,7 +131,7 @@ class OneKey:
         about = {Kind.EXTEND: "extend", Kind.PERSIST: "extend", Kind.RELEASE: "unlock"}.get(kind, "")
         ground.checks.may(self._session, self._resource, takes=takes, about=about, holds=holds)
 
-    # What it says
+    # Its answers
 
     def _says(self, found: Found) -> None:
         reply = self._operation.outcome(found.state).reply
@@ -157,7 +155,7 @@ class OneKey:
         self._ground.looking.look(self._session, self._resource, told)
 
     def _says_of_others(self) -> None:
-        """Somebody else has it, or nobody: looked at only where that makes a difference."""
+        """Another has it, or nobody: looked at only if that makes a difference."""
         states = (State.FREE, State.ANOTHERS, State.ANOTHERS_ENDLESS)
         said = {self._operation.outcome(state).reply for state in states}
         if len(said) == 1 and not _depends(*said):
@@ -166,14 +164,15 @@ class OneKey:
             self._looks(self._says_unless_own)
 
     def _says_unless_own(self, found: Found) -> None:
-        """It was not ours a moment ago: another has the same value by now."""
+        """It was not this app's a moment ago: another has the same value by now."""
         others = {State.OWN: State.ANOTHERS, State.OWN_ENDLESS: State.ANOTHERS_ENDLESS}
         self._says(Found(others.get(found.state, found.state), found.stored, found.left_ms))
 
     # Taking
 
     def _forget_last(self) -> None:
-        """WAIT is about the last lock that was asked for: to who polls with acquire or extend, that one."""
+        """WAIT is about the last lock that was asked for. For an app that polls with acquire or extend, that
+        is the lock it has."""
         last = self._session.last_taken
         if self.kind is Kind.ACQUIRE or (last is not None and last.resource != self._resource):
             self._session.last_taken = None
@@ -198,7 +197,7 @@ class OneKey:
         )
         granted = self._operation.outcome(State.FREE).reply
         request.answers(self._encoded(granted, FREE), self._granted, self._not_granted)
-        self._ground.metrics.asked(request.label, self._via)
+        self._ground.metrics.asked(self._via)
         refusal = refused_for_limits(session, request.label, request.locks, self._ground.metrics)
         if refusal is not None:
             self._fails(refusal)
@@ -221,8 +220,8 @@ class OneKey:
             self._another_has_it(_HELD, self._says)
 
     def _another_has_it(self, states: Iterable[State], says: Callable[[Found], None]) -> None:
-        """In one of these states. Where it turns out to be free it is tried for again: what is said of a free
-        key is that it was granted."""
+        """It is in one of these states. If it turns out to be free it is tried for again: the answer for a
+        free key is that it was granted."""
 
         def found_as(found: Found) -> None:
             if found.state is not State.FREE:
@@ -249,9 +248,7 @@ class OneKey:
 
     def _release_value(self, value: bytes) -> None:
         if self._ask_for_unknown("unlock", value):
-            reply = PlainReply(
-                self._released, lambda refusal: self._not_held("unlock", refusal, self._says_of_others)
-            )
+            reply = PlainReply(self._released, lambda refusal: self._not_held(refusal, self._says_of_others))
             self._ground.shared.locks.release(self._resource, value, reply, boottime_ns())
 
     def _released(self, _lease: Extended | None) -> None:
@@ -261,9 +258,9 @@ class OneKey:
             self._ground.signals.given(self._words.at(signal.pushed_to))
         self._says(Found(State.OWN, self._value, 0))
 
-    def _not_held(self, command: str, refusal: Refusal, then: Callable[[], None]) -> None:
-        """Its lease ended, or never was: that is what the answer for another's says."""
-        self._ground.shared.incidents.lease_refused(command, self._resource, refusal)
+    def _not_held(self, refusal: Refusal, then: Callable[[], None]) -> None:
+        """Its lease has ended, or never existed: the answer is the one for another's lease."""
+        self._ground.shared.incidents.lease_refused(self._resource, refusal)
         if refusal is HELD_OUT:
             self._answer(replies.error(_RENEWED_ELSEWHERE))
         elif refusal.code in (ErrorWord.NOTHELD, ErrorWord.EXPIRED):
@@ -273,7 +270,7 @@ class OneKey:
             self._fails(refusal)
 
     def _ask_for_unknown(self, command: str, value: bytes) -> bool:
-        """Whoever makes up values has all masters asked: so many a second."""
+        """An invented value makes the agent ask all masters, so a user may send only so many a second."""
         shared, session = self._ground.shared, self._session
         if shared.locks.knows(self._resource, token_of(value)):
             return True
@@ -285,7 +282,7 @@ class OneKey:
         return False
 
     def _delete(self) -> None:
-        """Of this process's own alone: what another has it does not take away."""
+        """Only what this process holds: it can't delete another's lock."""
         lease = self._own_here()
         if lease is not None:
             value = value_of(lease.token)
@@ -298,21 +295,22 @@ class OneKey:
     # What this process holds
 
     def _own_here(self) -> Lease | None:
-        """Also where it may have been released elsewhere: what is asked of it names its value."""
+        """Even if it may have been released elsewhere: requests about it name its value."""
         held = self._ground.shared.locks.held_of(self._resource, boottime_ns())
         mine = [one for one in held if value_of(one.token) is not None and self._is_own(one.holder)]
         return mine[-1] if mine else None
 
     def _is_own(self, holder: Holder) -> bool:
-        """Of this process. One that can't be seen may be any other: then, of this connection."""
+        """Whether it is this process's. A process that can't be seen may be any other: then it has to be this
+        connection's."""
         session, process = self._session, self._session.ties.process
         if process is None:
             return isinstance(holder, PlainLock) and holder.session is session
         return holder.owner == session.owner and holder.started == process.started
 
     def _of_own_elsewhere(self, then: Callable[[bytes], None]) -> None:
-        """Of the agent before on this host: the masters show whose it is. By its number a process is known
-        only where it was there already."""
+        """A lease of the previous agent on this host: the masters show whose it is. They show a pid, so the
+        process must have been running already when the lease was granted."""
         session, process = self._session, self._session.ties.process
 
         def told(seen: Seen | Refusal | None) -> None:
@@ -333,7 +331,7 @@ class OneKey:
         if process is None or self._ground.shared.locks.held_of(self._resource, boottime_ns()):
             self._says(FREE)
         else:
-            # Not as it was a moment ago: what is done about it names its value.
+            # Not as it was a moment ago: the commands that follow name its value.
             self._ground.looking.forget(self._resource)
             self._ground.looking.look(session, self._resource, told)
 
@@ -341,7 +339,7 @@ class OneKey:
 
     def _extend(self) -> None:
         if self._ttl_ms is not None and self._ttl_ms <= 0:
-            # Not as it was a moment ago: it is the answer of a command that changes something.
+            # Not as it was a moment ago: it is the answer to a command that changes something.
             self._ground.looking.forget(self._resource)
             self._looks(self._ends_nothing)
         elif self._value is not None:
@@ -360,15 +358,15 @@ class OneKey:
             self._of_own_elsewhere(self._extend_value)
 
     def _ends_nothing(self, found: Found) -> None:
-        """A script's TTL of 0 or less: to PEXPIRE that is a release, to SET an error, and which of them it
-        has is not known here. Where it is another's, or free, the script does nothing by it."""
+        """A script's TTL of 0 or less is a release for PEXPIRE and an error for SET, and it is not known here
+        which of them the script has. If the key is another's, or free, the script does nothing with it."""
         if self._operation.outcome(found.state).change is Change.NONE:
             self._says(found)
         else:
             self._answer(replies.error(_ENDS_NOTHING))
 
     def _extend_value(self, value: bytes) -> None:
-        """Where what is left matters it is looked at first: what has no TTL may be left as it is."""
+        """If the remaining TTL matters, it is looked at first: a lock without a TTL may be left as it is."""
         ttl, endless = self._operation.ttl, self._operation.outcome(State.OWN_ENDLESS)
         assert ttl is not None
         lease = self._ground.shared.locks.known(self._resource, token_of(value))
@@ -402,11 +400,11 @@ class OneKey:
         elif self._ask_for_unknown("extend", value):
             self._is_named(value)
             self._begun_ns = boottime_ns()
-            reply = PlainReply(self._extended, lambda refusal: self._not_held("extend", refusal, not_mine))
+            reply = PlainReply(self._extended, lambda refusal: self._not_held(refusal, not_mine))
             self._ground.shared.locks.set_ttl(self._resource, value, ttl_ms, reply, boottime_ns())
 
     def _is_named(self, value: bytes) -> None:
-        """Its app knows of it, whatever becomes of the connection that was to tell it."""
+        """Its app knows of it, whatever happened to the connection that should have told it."""
         lease = self._ground.shared.locks.known(self._resource, token_of(value))
         if lease is None or not self._is_own(lease.holder):
             return
@@ -416,15 +414,15 @@ class OneKey:
             self._ground.shared.locks.told(lease, boottime_ns())
 
     def _is_shown(self, found: Found) -> None:
-        """Who reads that his own value is there, or that it is the same, may go on with it. That somebody
-        holds it names nothing."""
+        """An app that reads that its own value is there may go on with the lock, so it has named it. Reading
+        only that the lock is held names nothing."""
         is_own = found.state in (State.OWN, State.OWN_ENDLESS)
         is_told = is_own or self._operation.outcome(found.state).reply is Special.STORED
         if is_told and found.stored is not None:
             self._is_named(found.stored)
 
     def _extended(self, extended: Extended | None) -> None:
-        """Its app is told no deadline, and believes in all that it has asked for."""
+        """Its app is told no deadline, and relies on the whole TTL that it asked for."""
         self._ground.looking.forget(self._resource)
         ttl_ms = self._ttl_ms or 0
         whole_ns = self._begun_ns + ttl_ms * NS_PER_MS - drift_ns(ttl_ms) - _LEAST_GAIN_NS
@@ -446,14 +444,14 @@ class OneKey:
             self._is_named(value)
             reply = PlainReply(
                 lambda _lease: self._says(Found(State.OWN, value, 0)),
-                lambda refusal: self._not_held("extend", refusal, lambda: self._says(FREE)),
+                lambda refusal: self._not_held(refusal, lambda: self._says(FREE)),
             )
             self._ground.shared.locks.persist(lease, reply, boottime_ns())
 
     def _read(self) -> None:
         self._looks(self._says)
 
-    # What came with it
+    # The words that came with it
 
     def _ttl_in(self) -> int | None:
         ttl = self._operation.ttl
@@ -471,7 +469,7 @@ class OneKey:
         return 1 if ttl.adds else None
 
     def _check_most(self) -> None:
-        """What is left and what is added are no more than a lease may have."""
+        """The remaining and the added time together are no more than a lease may have."""
         assert self._ttl_ms is not None
         most_ms = self._lock_class.max_ttl_ms or self._ground.current.config.max_ttl_ms
         self._ttl_ms = min(self._ttl_ms, most_ms)
@@ -494,7 +492,7 @@ def _depends(*said: Reply) -> bool:
 
 
 def check_places(operation: Operation, words: Words) -> None:
-    """All that it names came with it, and none of it twice."""
+    """Every string that it names came with it, and no two of them are the same."""
     signal, ttl = operation.signal, operation.ttl
     pushed_to = None if signal is None else signal.pushed_to
     places = (
@@ -505,7 +503,7 @@ def check_places(operation: Operation, words: Words) -> None:
     )
     for place in places:
         if isinstance(place, Place) and place.of(words.keys, words.arguments) is None:
-            raise BadRequest(f"ERR the script needs {place}, which did not come with it")
+            raise BadRequest(f"ERR the script needs {place}, which was not given")
     if pushed_to is not None and words.at(pushed_to) == words.at(operation.key):
         raise BadRequest("ERR the list of the signal is the lock itself")
 
@@ -515,6 +513,7 @@ def _value_in(operation: Operation, words: Words) -> bytes | None:
     value = source if source is None or isinstance(source, bytes) else words.at(source)
     if value is not None and len(value) > VALUE_BYTES_MOST:
         raise BadRequest(
-            f"LIMIT value: it has {len(value)} bytes, and may have {VALUE_BYTES_MOST}: it names who holds it"
+            f"LIMIT value: it has {len(value)} bytes, at most {VALUE_BYTES_MOST} are allowed: the value "
+            "identifies the holder"
         )
     return value

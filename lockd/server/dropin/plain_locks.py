@@ -17,23 +17,24 @@ from lockd.server.resp import replies
 from lockd.server.session import Session
 
 Answer = Callable[[WireReply], None]
-"""Where the reply goes: to its place on the connection, or into that of an EXEC."""
+"""Receives the reply: for its place on the connection, or for that of an EXEC."""
 Refused = Callable[[Refusal], None]
 
 
 GONE = Refusal(ErrorWord.ERR, "its connection has ended")
-TOO_LATE = Refusal(ErrorWord.EXPIRED, "it had nearly ended before it could be told: it is given back")
+TOO_LATE = Refusal(ErrorWord.EXPIRED, "it had almost ended before the app could be told, so it was released")
 
 
 class PlainLock(LockRequest):
     """core's `Holder`. Without a TTL it is renewed while its process lives, as a plain LOCK; with one it is
-    as a DETACHED lease. Nothing of it belongs to a connection: pools take and give back on different ones.
+    like a DETACHED lease. It never belongs to a connection: pools take and give back on different ones.
 
-    Where the grant was certainly not read and its process has not named it since, one without a TTL is given
-    back when its connection ends, as a LOCK is (rule 13): only this agent extends it, so here is known who
-    relies on it. One with a TTL ends at that, as on one Redis. Its app has chosen the value, and who knows it
-    (a constant, a worker's name) may have extended the lease through any host meanwhile, and been told that
-    it is his: nothing here says that nobody has, and an extension can't be taken back.
+    If the grant was certainly not read and its process has not named it since, a lease without a TTL is given
+    back when its connection ends, as after a LOCK (rule 13). Only this agent extends it, so this agent knows
+    who relies on it. A lease with a TTL stays until that ends, as on one Redis. Its app has chosen the value,
+    and any app that knows the value (a constant, a worker's name) may have extended the lease through any
+    host meanwhile, and been told that it has the lock. Nothing here shows that none has, and an extension
+    can't be taken back.
     """
 
     __slots__ = ("_encoded", "_is_left", "_min_validity_ns", "_refused", "_says", "library", "via")
@@ -60,7 +61,7 @@ class PlainLock(LockRequest):
         self._is_left = False
 
     def answers(self, encoded: bytes, says: Answer, refused: Refused) -> None:
-        """encoded: what is said when it is granted; refused: is told why it is not."""
+        """encoded: the reply when it is granted; refused: called with the reason when it is not."""
         self._encoded, self._says, self._refused = encoded, says, refused
 
     def granted(self, lease: Lease, now_ns: int) -> None:
@@ -76,7 +77,7 @@ class PlainLock(LockRequest):
         self._says(partial(self._told_plainly, lease))
 
     def gone(self, now_ns: int) -> None:
-        """As `session.Waiting` has it. It may be one of several, which are given back."""
+        """As `session.Waiting` has it. It may be one of several keys, which are given back."""
         self._is_left = not self.session.shared.locks.gone(self, now_ns)
         self.session.lock_answered(self)
         if not self._is_left:
@@ -87,13 +88,13 @@ class PlainLock(LockRequest):
             self.session.lock_answered(self)
 
     def _told_plainly(self, lease: Lease) -> bytes:
-        """Composed when it is written. Its app is told no deadline, so it has to be good for a moment yet
-        (rule 1)."""
+        """Composed when it is written. Its app is told no deadline, so the lease has to be valid for a while
+        longer (rule 1)."""
         session = self.session
         if lease.standing is not Standing.HELD:
             return told_expired(session, lease)
         if self.is_too_late(lease):
-            # With a TTL it is over in that moment, or somebody has extended it by its value.
+            # With a TTL it is over in a moment, or another app has extended it by its value.
             if not self.detached:
                 session.came_too_late(lease)
             return replies.error(str(TOO_LATE))
@@ -101,7 +102,8 @@ class PlainLock(LockRequest):
         return self._encoded
 
     def is_too_late(self, lease: Lease) -> bool:
-        """To be told of: who is told no deadline has to be able to rely on it for a moment."""
+        """Too late to tell its app, which is told no deadline and has to be able to rely on the lease for a
+        while."""
         return boottime_ns() >= lease.deadline_ns - self._min_validity_ns
 
     def refused(self, refusal: Refusal) -> None:
@@ -114,7 +116,7 @@ class PlainLock(LockRequest):
             )
         elif session.shared.log.debug_on:
             log_event(session, "refused", self.resource, why=str(refusal))
-        # What follows may ask core for more, which is in the middle of its work.
+        # The next step may ask core for more, and core is in the middle of its work.
         asyncio.get_running_loop().call_soon(self._refused, refusal)
 
 
@@ -124,7 +126,7 @@ def is_too_late(lease: Lease) -> bool:
 
 
 class PlainReply:
-    """Where a release or an extension by value comes to: core's `Reply`."""
+    """Receives the answer to a release or an extension by value: core's `Reply`."""
 
     __slots__ = ("_done", "_refused")
 

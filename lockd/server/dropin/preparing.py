@@ -1,4 +1,4 @@
-"""The words of Redis's own lock commands, as operations that are ready to be carried out."""
+"""Turns the words of Redis's own lock commands into operations that can be carried out."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -27,13 +27,13 @@ from lockd.server.session import Session
 _GIVE_BACK = (Kind.RELEASE, Kind.DELETE)
 NOSCRIPT = "NOSCRIPT No matching script. Please use EVAL."
 _NOT_NX = (
-    "ERR a SET without NX would take a lock from whoever has it. This is a lock agent: take one with SET key "
-    "value NX PX milliseconds, extend it with SET key value XX PX milliseconds or IFEQ value"
+    "ERR a SET without NX would take a lock from its holder. This is a lock agent: take a lock with SET "
+    "key value NX PX milliseconds, extend it with SET key value XX PX milliseconds or IFEQ value"
 )
-_OTHER_VALUE = "ERR a lock keeps its value: the new one has to be the one that is compared with"
-_NO_TTL = "ERR give it a TTL (PX milliseconds): what is extended without one would never end"
+_OTHER_VALUE = "ERR a lock keeps its value: the new value must equal the compared one"
+_NO_TTL = "ERR set a TTL (PX milliseconds): without one, an extended lock would never end"
 _GONE = replies.error("ERR its connection has ended")
-_NOT_KEPT = "ERR a lock's TTL is not kept: give PX milliseconds"
+_NOT_KEPT = "ERR KEEPTTL is not supported: set PX milliseconds"
 _WOULD_STEAL = ErrorReply(b"TAKEN another holds it: SET XX would take it away from him")
 
 
@@ -51,8 +51,8 @@ Prepared = Callable[[Answer], Begun]
 
 
 def begin(prepared: Prepared, answer: Answer, *, only_to_give_back: bool = False) -> None:
-    """Carry it out; what is wrong with it is its answer. only_to_give_back: of one who has gone, so nothing
-    else is done."""
+    """Carry it out; if something is wrong with it, the error is its answer. only_to_give_back: its client has
+    gone, so nothing else is done."""
     try:
         begun = prepared(answer)
         if not only_to_give_back or begun.kind in _GIVE_BACK:
@@ -64,7 +64,7 @@ def begin(prepared: Prepared, answer: Answer, *, only_to_give_back: bool = False
 
 
 def keys_in(words: list[bytes]) -> list[bytes]:
-    """Those of an EVAL."""
+    """The words of an EVAL."""
     number = whole(words[2], least=0)
     if number > len(words) - 3:
         raise BadRequest("ERR Number of keys can't be greater than number of args")
@@ -77,7 +77,7 @@ class Preparing:
         self._scripts = scripts
 
     def prepared(self, session: Session, words: list[bytes]) -> Prepared:
-        """What a command of these words does. Raises BadRequest."""
+        """The operation of a command with these words. Raises BadRequest."""
         return _OF_COMMAND[words[0].upper()](self, session, words)
 
     def _one(
@@ -108,7 +108,7 @@ class Preparing:
         return self._one(session, known.SETNX, words[1], words[2])
 
     def with_ttl(self, session: Session, words: list[bytes], expire: list[bytes]) -> Prepared:
-        """A SETNX or a SET with NX, and the EXPIRE that comes behind it in its MULTI."""
+        """A SETNX or a SET with NX, and the EXPIRE that follows it in its MULTI."""
         ttl = ttl_of_expire(expire[0].upper(), expire[2])
         if words[0].upper() == b"SET":
             return self._set(session, words, ttl)
@@ -155,7 +155,7 @@ class Preparing:
         return lambda answer: self._of_script(session, name, words[1], given, answer)
 
     def _of_script(self, session: Session, name: bytes, word: bytes, given: Words, answer: Answer) -> Begun:
-        """When it is its turn: what came before it on its connection may have loaded it."""
+        """When its turn comes: a command before it on its connection may have loaded the script."""
         is_named = name == b"EVALSHA"
         taken = self._scripts.loaded(word) if is_named else self._known(session, word)
         if taken is not None:
@@ -176,7 +176,7 @@ class Preparing:
         try:
             operation = taken.operation(given.keys, given.arguments)
         except ValueError as why:
-            raise BadRequest(f"ERR the script can't do with what came with it: {why}") from None
+            raise BadRequest(f"ERR the script can't use its keys and arguments: {why}") from None
         if name == b"EVAL_RO" and operation.kind is not Kind.READ:
             raise BadRequest("ERR the script changes something: send it with EVAL")
         kind = OneKey if operation.keys is Keys.ONE else ManyKeys
@@ -184,8 +184,8 @@ class Preparing:
 
 
 class UnreadScript:
-    """An EVAL whose script has to be read first. Until then it may be one that gives back, so it is begun as
-    one, also when its app has gone."""
+    """An EVAL whose script has to be read first. Until then it may be one that gives something back, so it is
+    begun like one, even if its app has gone."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class UnreadScript:
 
 
 class _Options:
-    """Those of SET and CAS, behind the value."""
+    """The options of SET and CAS, after the value."""
 
     def __init__(self, words: list[bytes], command: str) -> None:
         self.condition = b""

@@ -1,8 +1,8 @@
-"""The scripts that apps have loaded: by their SHA-1, and what each was taken for. They are recognised once,
-and never run.
+"""The scripts that apps have loaded: by their SHA-1, with the operation that each was recognised as. They are
+recognised once, and never run.
 
-To recognise one takes milliseconds, in which the agent does nothing else. So one is read at a time, each
-user's in turn, with rests in between that leave the loop to everybody else for longer.
+Recognising one takes milliseconds, in which the agent does nothing else. So one is read at a time, each
+user's in turn, and the rests in between are longer than the work.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from lockd.server.shared import Shared
 _MOST = 1_000
 _RESTS = 3
 _AT_ONCE, _A_SECOND, _USERS_MOST = 16, 4, 1_000
-"""Of one user: a library loads a dozen when it starts."""
+"""For one user: a library loads a dozen when it starts."""
 _OF_ALL_AT_ONCE, _OF_ALL_A_SECOND = 64, 16
 _TOO_MANY = (
-    f"scripts: {_A_SECOND} new ones a second are read for each user, and {_OF_ALL_A_SECOND} for all. Pass "
-    "values in ARGV: each new text is a new script"
+    f"scripts: {_A_SECOND} new ones per second are accepted per user, and {_OF_ALL_A_SECOND} for all. Pass "
+    "values in ARGV: each different text is a new script"
 )
-_FAILED = Refusal(ErrorWord.ERR, "the agent failed at this; its log says how")
+_FAILED = Refusal(ErrorWord.ERR, "internal error of the agent: see its log")
 _REFUSED_MOST = 16
 _LOGGED_MOST = 2_000
 _OPERATIONS = ", ".join(kind.value for kind in Kind)
@@ -43,7 +43,7 @@ Told = Callable[[Taken | Refusal], None]
 
 @dataclass(slots=True)
 class RefusedScript:
-    """One that was not recognised: why, which library brought it first, which users sent it, how often, and
+    """A script that was not recognised: why, which library sent it first, which users sent it, how often, and
     when last."""
 
     digest: str
@@ -55,8 +55,9 @@ class RefusedScript:
 
 
 class ScriptCache:
-    """Of one agent. One that was forgotten is answered NOSCRIPT, as after a restart of Redis: libraries load
-    it again. refused: the latest that were not recognised, by their digests; the last that came is last."""
+    """The scripts of one agent. One that was forgotten is answered NOSCRIPT, as after a restart of Redis, and
+    libraries load it again. refused: the latest that were not recognised, by their digests, the most recent
+    last."""
 
     def __init__(self, shared: Shared) -> None:
         self._log = shared.log
@@ -69,7 +70,7 @@ class ScriptCache:
         self.refused: OrderedDict[bytes, RefusedScript] = OrderedDict()
 
     def known(self, text: bytes, peer: Peer, library: bytes) -> Taken | None:
-        """What this script is taken for, if it was read already."""
+        """What this script was recognised as, if it was read already."""
         return self._asked_for(digest_of(text), peer, library)
 
     def _asked_for(self, digest: bytes, peer: Peer, library: bytes) -> Taken | None:
@@ -85,7 +86,8 @@ class ScriptCache:
         return taken
 
     def read(self, text: bytes, peer: Peer, library: bytes, told: Told) -> None:
-        """told: at once where it is known, or may not be read now; else when it was its turn."""
+        """told: called at once if the answer is known, or if the script may not be read now; else after its
+        turn."""
         digest = digest_of(text)
         known = self._asked_for(digest, peer, library) or self._why_not(digest, peer)
         if known is not None:
@@ -99,7 +101,7 @@ class ScriptCache:
         task.add_done_callback(lambda done: told(self._outcome(done)))
 
     def _why_not(self, digest: bytes, peer: Peer) -> Refusal | None:
-        """Whoever asks for one that is about to be read for him waits for that."""
+        """If a script is about to be read for this user, a second request for it waits for that."""
         now_ns, uid = boottime_ns(), peer.uid
         if (digest, uid) in self._asked or (
             self._of_user.admits(uid, now_ns) and self._of_all.admits(0, now_ns)
@@ -116,7 +118,7 @@ class ScriptCache:
             del self._asked[asked]
 
     def _recognised(self, digest: bytes, text: bytes, peer: Peer, library: bytes) -> Taken:
-        """Another user's may have been the same."""
+        """Another user may have sent the same script."""
         known = self._asked_for(digest, peer, library)
         if known is not None:
             return known
@@ -167,6 +169,7 @@ def digest_of(text: bytes) -> bytes:
 def refusal(taken: NotRecognised) -> str:
     """The error that it gets."""
     return (
-        f"ERR this script is no lock operation that lockd knows ({taken.why}). Scripts are recognised, never "
-        f"run. Those that it knows: {_OPERATIONS}. `lockctl script FILE` says what a script is taken for"
+        f"ERR lockd does not recognise this script as a lock operation ({taken.why}). Scripts are "
+        f"recognised, never run. Known operations: {_OPERATIONS}. `lockctl script FILE` shows what a script "
+        "is recognised as"
     )

@@ -1,9 +1,9 @@
-"""Lists that libraries wake each other with (python-redis-lock): a release puts an item into one, and who
-waits for the lock waits for the item (BLPOP).
+"""Lists with which libraries wake each other (python-redis-lock): a release puts an item into one, and
+clients that wait for the lock wait for the item (BLPOP).
 
-An item is given by a release on this host; of one on another host nothing is heard, so who waits looks now
-and then whether the lock is free. An item says no more than that a try may be worth it: the library has yet
-to take the lock.
+A release on this host adds an item. Releases on other hosts are not heard here, so waiting clients look now
+and then whether the lock is free. An item only says that a try may be worth it: the library still has to take
+the lock.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from lockd.server.session import Session
 
 ITEM = b"1"
 LISTS = ((b"lock-signal:", b"lock:"),)
-"""What the name of such a list begins with, and that of its lock."""
+"""The beginning of such a list's name, and of its lock's."""
 _LASTS_NS = 1_000 * NS_PER_MS
 _LOOKS_EVERY_S = 0.2
 _MOST = 1_000
 
 
 def lock_of(name: bytes) -> bytes | None:
-    """The lock that this list is of."""
+    """The lock to which this list belongs."""
     return next((lock + name.removeprefix(prefix) for prefix, lock in LISTS if name.startswith(prefix)), None)
 
 
@@ -35,7 +35,7 @@ class Signals:
         self._waiting: defaultdict[bytes, dict[asyncio.Future[None], None]] = defaultdict(dict)
 
     def given(self, name: bytes) -> None:
-        """The first that waits is woken; else it is there for a moment."""
+        """The first waiting client is woken; if there is none, the item stays for a moment."""
         for future in self._waiting.get(name, ()):
             if not future.done():
                 future.set_result(None)
@@ -48,7 +48,7 @@ class Signals:
         return boottime_ns() < self._given.pop(name, 0)
 
     async def wait(self, session: Session, name: bytes, lock: bytes, timeout_s: float | None) -> bool:
-        """Whether there is an item, or the lock is free, before that time is over. None: however long."""
+        """Whether an item comes, or the lock is free, within that time. None: no limit."""
         until_s = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
         while not (self._takes(name) or await self._is_free(session, lock)):
             rest_s = _LOOKS_EVERY_S
@@ -75,7 +75,7 @@ class Signals:
                 del self._waiting[name]
 
     async def _is_free(self, session: Session, lock: bytes) -> bool:
-        """What can't be known now is not free."""
+        """If it can't be known now, it is not free."""
         found = asyncio.get_running_loop().create_future()
 
         def told(seen: Seen | Refusal | None) -> None:

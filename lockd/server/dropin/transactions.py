@@ -1,9 +1,9 @@
-"""The commands of a MULTI, one after the other: each is a lock operation of its own.
+"""The commands of a MULTI, one after the other: each is a separate lock operation.
 
-SETNX, or SET with NX and no TTL, and the EXPIRE of the same key are one acquire with a TTL. As two, who dies
-between would leave a lock without a TTL, and who was refused would extend the lock of who holds it. So the
-EXPIRE behind a refusal is answered 0 where this process holds it, too: another of its threads does, and
-Redis's 1 would be the old bug of this recipe, between threads.
+SETNX, or SET with NX and no TTL, and the EXPIRE of the same key are one acquire with a TTL. As two
+operations, an app that dies in between would leave a lock without a TTL, and an app that was refused would
+extend another's lock. So an EXPIRE after a refusal is answered 0 even if this process holds the key: then
+another of its threads does, and Redis's 1 would repeat the old bug of this recipe between threads.
 """
 
 from collections.abc import Callable
@@ -22,19 +22,19 @@ _READ = (b"GET", b"EXISTS")
 
 
 Usage = Callable[[bytes], str]
-"""How the command of that name is written."""
+"""The usage of the command of that name."""
 
 
 @dataclass(frozen=True, slots=True)
 class _WithTtl:
-    """What takes a lock without a TTL, and the EXPIRE that gives it one."""
+    """A command that takes a lock without a TTL, and the EXPIRE that gives it one."""
 
     words: list[bytes]
     expire: list[bytes]
 
 
 class Transaction:
-    """Of a connection, whose EXEC is answered with all their replies."""
+    """The MULTI of a connection, whose EXEC is answered with all the replies."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Transaction:
         return self._preparing.prepared(self._session, planned)
 
     def _answered(self, reply: WireReply) -> None:
-        """Composed now: what comes behind it may give back what it has taken."""
+        """Composed now: a later command may give back what this one has taken."""
         self._replies.append(reply if isinstance(reply, bytes) else reply())
         if self._session.last_taken is not self._last:
             self._last = self._session.last_taken
@@ -85,7 +85,8 @@ class Transaction:
         self.goes_on()
 
     def _told(self) -> bytes:
-        """Composed when it is written: what was taken first may have nearly ended by then (rule 1)."""
+        """Composed when it is written: the lease that was taken first may have nearly ended by then (rule
+        1)."""
         for at, lease in self._taken:
             if lease is not None and lease.standing is Standing.HELD and is_too_late(lease):
                 self._session.came_too_late(lease)
@@ -96,7 +97,7 @@ class Transaction:
         return replies.array(self._replies)
 
     def _of_expire(self, taken_at: int) -> bytes:
-        """It is one with the command of that place."""
+        """It is one operation with the command at that place."""
         reply = self._replies[taken_at]
         if reply.startswith(b"-"):
             return reply
@@ -105,7 +106,7 @@ class Transaction:
 
 
 def _with_ttls(queued: list[list[bytes]]) -> list[list[bytes] | _WithTtl | int]:
-    """An int: it is the EXPIRE of what the command of that place takes."""
+    """An int stands for an EXPIRE, and is the place of the command that takes its lock."""
     planned: list[list[bytes] | _WithTtl | int] = list(queued)
     for at, words in enumerate(queued):
         first = _taken_before(queued[:at], words)
@@ -116,8 +117,8 @@ def _with_ttls(queued: list[list[bytes]]) -> list[list[bytes] | _WithTtl | int]:
 
 
 def _taken_before(before: list[list[bytes]], words: list[bytes]) -> int | None:
-    """Where the lock is taken that this EXPIRE is of: by the last command that names its key, but for those
-    that read the same with a TTL and without."""
+    """The place of the command that takes the lock of this EXPIRE: the last one that names its key, leaving
+    out commands that read the same with a TTL and without."""
     if words[0].upper() not in _EXPIRES:
         return None
     about_it = (at for at in reversed(range(len(before))) if words[1] in before[at][1:])

@@ -1,5 +1,5 @@
-"""A TTL as it came with a command or a script. What is wrong with it is said in the words that it came with:
-its app knows those, and not what they are in milliseconds."""
+"""A TTL as a command or a script has it. An error about it uses the words of the request: its app knows
+those, and not their value in milliseconds."""
 
 import time
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from lockd.server.commands.arguments import BadRequest, quoted, whole
 from lockd.server.dropin.answers import Words, WrittenTtl
 
 _CURE = (
-    "Ask the operator for a larger max_ttl_ms of this class, or lock without a TTL: then it is renewed while "
+    "Ask the operator to raise max_ttl_ms of this class, or lock without a TTL: then it is renewed while "
     "its process lives"
 )
 
 
 def ttl_of_option(option: bytes, word: bytes, command: str) -> WrittenTtl:
-    """Of SET and CAS."""
+    """The TTL of SET and CAS."""
     number = _whole_or_less(word)
     ms = TTL_OPTIONS[option](number)
     if ms <= 0:
@@ -25,7 +25,7 @@ def ttl_of_option(option: bytes, word: bytes, command: str) -> WrittenTtl:
 
 
 def ttl_of_expire(name: bytes, word: bytes) -> WrittenTtl:
-    """Of EXPIRE and PEXPIRE. It may be 0 or less."""
+    """The TTL of EXPIRE and PEXPIRE. It may be 0 or less."""
     number = _whole_or_less(word)
     unit = Unit.SECONDS if name == b"EXPIRE" else Unit.MS
     return WrittenTtl(f"{name.decode()} {number}", number * _MS_OF[unit], unit)
@@ -42,13 +42,13 @@ def ttl_of_script(ttl: Ttl, words: Words) -> WrittenTtl:
 
 
 def check_ttl(ttl: WrittenTtl, least_ms: int | None, most_ms: int, class_name: str) -> None:
-    """Raises BadRequest. least_ms: None where it may be 0 or less, too."""
+    """Raises BadRequest. least_ms: None if it may be 0 or less."""
     if ttl.ms > most_ms:
         most = f"at most {_in_unit(most_ms, ttl.unit)} in class '{class_name}'"
         raise BadRequest(f"ERR the TTL {ttl.text} is too long: {most}. {_CURE}")
     if least_ms is not None and ttl.ms < least_ms:
         least = f"at least {_in_unit(least_ms, ttl.unit)}" if least_ms > 1 else "above 0"
-        raise BadRequest(f"ERR the TTL {ttl.text} is too short: it has to be {least}")
+        raise BadRequest(f"ERR the TTL {ttl.text} is too short: it must be {least}")
 
 
 def _whole_or_less(word: bytes) -> int:
@@ -69,5 +69,5 @@ TTL_OPTIONS: dict[bytes, Callable[[int], int]] = {
     b"PXAT": lambda ms: ms - _now_ms(),
     b"EXAT": lambda seconds: seconds * 1_000 - _now_ms(),
 }
-"""What they are in ms from now on."""
+"""Its value in ms from now on."""
 _MS_OF = {Unit.MS: 1, Unit.SECONDS: 1_000}

@@ -1,5 +1,5 @@
-"""Who locks with Redis's own commands, for whoever moves an app from one Redis to lockd: how often, and with
-which library (by its CLIENT SETINFO)."""
+"""Which apps lock with Redis's own commands, for operators that move apps from one Redis to lockd: how often,
+and with which library (by its CLIENT SETINFO)."""
 
 from collections import Counter
 
@@ -8,7 +8,8 @@ UNNAMED = "unnamed"
 
 
 class Usage:
-    """Of one agent, since it began. A library that only gives itself new names counts as unnamed."""
+    """The uses of one agent since it started. A library that keeps giving itself new names counts as
+    unnamed."""
 
     def __init__(self) -> None:
         self._requests: Counter[bytes] = Counter()

@@ -1,4 +1,4 @@
-"""What a client is told, encoded. No I/O."""
+"""Replies, encoded. No I/O."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -24,7 +24,7 @@ class ReplySet(tuple[object, ...]):
 
 
 def _line(text: str) -> bytes:
-    # A resource decoded with surrogateescape comes out as the bytes it was. Nothing in it can end the line.
+    # A resource decoded with surrogateescape becomes its original bytes. Nothing in it can end the line.
     return text.encode("utf-8", "surrogateescape").translate(_ONE_LINE)
 
 
@@ -35,7 +35,7 @@ def simple(text: str) -> bytes:
 
 def error(text: str) -> bytes:
     """An error; the first word of `text` is its kind. Control characters, CR and LF among them, become
-    spaces, so that nothing quoted in `text` can begin a reply of its own."""
+    spaces, so that nothing quoted in `text` can begin another reply."""
     return b"-%b\r\n" % _line(text)
 
 

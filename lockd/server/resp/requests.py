@@ -1,18 +1,18 @@
 """What a client sends, parsed. No I/O.
 
-The client is local but may be hostile or broken, so a request is bounded before it is believed: a header that
-announces more than may be sent is refused when it is read, nothing is allocated on a promise, and half-sent
-requests cost time in proportion to their bytes, however small the pieces they come in.
+The client is local but may be hostile or broken, so a request is bounded before it is believed. A header that
+announces more than may be sent is refused when it is read, no memory is allocated because of an announcement,
+and half-sent requests cost time in proportion to their bytes, however small the pieces in which they arrive.
 
 There are two ways through the parser, and they agree on every input (tests/unit/test_resp_properties.py):
 
-* `ExactParser` reads header by header and word by word, and goes on where it stopped when more bytes come. It
-  alone decides what is an error.
-* `RequestParser`, which the agent uses, splits a window of the input at its CRLFs and takes a request from
-  the lines when every length header is, byte for byte, the one that the line below it needs. That is proof
-  that the exact parser would return the same words. Whatever is not proven so (a word with CRLF in it, a
-  request not yet complete, an oversized or a wrong one) is left to the exact parser. The usual command takes
-  a third of the time.
+* `ExactParser` reads header by header and word by word, and goes on where it stopped when more bytes arrive.
+  It alone decides what is an error.
+* `RequestParser`, which the agent uses, splits a window of the input at its CRLFs. It takes a request from
+  the lines if every length header is, byte for byte, the one that the line below it needs: that proves that
+  the exact parser would return the same words. Everything that is not proven so (a word with CRLF in it, an
+  incomplete request, an oversized or a wrong one) is left to the exact parser. The usual command takes a
+  third of the time.
 """
 
 import re
@@ -28,11 +28,11 @@ _CRLF = b"\r\n"
 _LEAST_WORD_BYTES = len(b"$0\r\n\r\n")
 _NO_BULK = -1
 
-# Splitting makes an object of some 40 bytes out of each line, however short. Done for a window at a time,
-# that is bounded to some tens of KiB a connection, whatever it has sent ahead.
+# Splitting makes an object of some 40 bytes for each line, however short. Done for one window at a time, that
+# is limited to some tens of KiB a connection, whatever it has sent ahead.
 _WINDOW_BYTES = 4096
 _OBJECT_BYTES = 48
-"""Of a short line or word as an object, and its place in a list."""
+"""The size of a short line or word as an object, and of its place in a list."""
 _LINES_OF_COUNT = {b"*%d" % count: 1 + 2 * count for count in range(1, MAX_WORDS + 1)}
 _LENGTH_LINE = {length: b"$%d" % length for length in range(1024)}
 
@@ -42,8 +42,8 @@ _TEXT = re.compile(rb"[A-Za-z]")
 
 
 class ProtocolError(Exception):
-    """The client doesn't speak RESP, or announced more than it may send. Tell it `message` (as an ERR), then
-    close the connection: where the next request would begin can't be known."""
+    """The client doesn't speak RESP, or announced more than it may send. Send it `message` (as an ERR), then
+    close the connection: it can't be known where the next request would begin."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class ProtocolError(Exception):
 
 
 class RequestTooLarge(ProtocolError):
-    """A request that is, or says that it will be, larger than a client may send."""
+    """A request that is, or announces that it will be, larger than a client may send."""
 
 
 def _number(text: bytes) -> int | None:
@@ -81,7 +81,8 @@ def _what_this_looks_like(data: bytes) -> str:
 
 
 class ExactParser:
-    """Parse requests word by word, from bytes that come in any pieces. `RequestParser` is the one to use."""
+    """Parse requests word by word, from bytes that arrive in any pieces. `RequestParser` is the one to
+    use."""
 
     __slots__ = (
         "_buffer",
@@ -170,7 +171,7 @@ class ExactParser:
         return True
 
     def _skip_empty_request(self) -> None:
-        # Without a bound, a client that sends nothing else would keep the event loop in one call for as long
+        # Without a limit, a client that sends nothing else would keep the event loop in one call for as long
         # as its input lasts.
         self._empty_requests += 1
         if self._empty_requests > MAX_EMPTY_REQUESTS:
@@ -204,7 +205,8 @@ class ExactParser:
         return True
 
     def _read_header(self, mark: str, what: str, redis_name: str) -> int | None:
-        """The number of the line `<mark><number>` that begins here. None when the buffer has only a part."""
+        """The number of the line `<mark><number>` that begins here. None when the buffer has only part of
+        it."""
         buffer, start = self._buffer, self._offset
         if start == len(buffer):
             return None
@@ -231,7 +233,8 @@ class ExactParser:
         return ProtocolError(message)
 
     def _check_size(self, announced_bytes: int) -> None:
-        """Refuse a request that can't stay within the limit, given what it has taken and what has to come."""
+        """Refuse a request that can't stay within the limit, given what it has taken and what has to
+        follow."""
         size = self._taken_bytes + announced_bytes
         if size > self._max_request_bytes:
             raise RequestTooLarge(
@@ -243,7 +246,7 @@ class ExactParser:
         self._offset = end
 
     def _refill(self) -> bool:
-        """Join what came meanwhile, if that lets the parser go on.
+        """Join what has arrived meanwhile, if that lets the parser go on.
 
         Each byte is copied here once: a word is waited for until all of it is there, and a header is short.
         """
@@ -275,7 +278,7 @@ class ExactParser:
 
 
 class RequestParser(ExactParser):
-    """Parse requests (RESP arrays of bulk strings) from bytes that come in any pieces.
+    """Parse requests (RESP arrays of bulk strings) from bytes that arrive in any pieces.
 
     A request takes `max_request_bytes` at most, headers included; once `next` has returned None, no more than
     that and a header line is held. Numbers are read as Redis reads them: digits without leading zeros, '+' or
@@ -324,8 +327,9 @@ class RequestParser(ExactParser):
                 return self._next_exact() if self._buffer or self._failure else None
 
     def only(self, data: bytes) -> list[bytes] | None:
-        """The request that `data` is, when it is exactly one and nothing came before it. Else None, and
-        nothing has changed: feed it. The usual case, without what the others need."""
+        """The words of the request if `data` is exactly one request and nothing came before it. Otherwise
+        None, and nothing has changed: feed it. This is the usual case, without the work that the others
+        need."""
         if self._buffer or self._missing_words or self._failure is not None or len(data) > self._window_bytes:
             return None
         lines = data.split(_CRLF)
@@ -342,7 +346,7 @@ class RequestParser(ExactParser):
 
     @property
     def held_bytes(self) -> int:
-        """About the memory that what was fed takes, the objects that were made of it included."""
+        """About how much memory the fed bytes take, including the objects that were made of them."""
         return self.pending_bytes + _OBJECT_BYTES * (len(self._lines) + len(self._words))
 
     def _settle(self) -> None:
@@ -382,7 +386,7 @@ class RequestParser(ExactParser):
         self._close_window()
         words = super().next()
         if words is not None and self._buffer is buffer:
-            # The window is still good behind this request. Splitting anew after each would make a stream of
+            # The window is still good after this request. Splitting again after each would make a stream of
             # small requests with CRLF in their words many times as expensive as it should be.
             self._lines, self._whole_lines = lines, len(lines) - 1
             self._line = self._settled_line = line + buffer.count(_CRLF, start, self._offset)

@@ -126,14 +126,14 @@ def begin_a_rewrite(world: World) -> None:
 
 NOT_OURS: dict[str, tuple[Change, str]] = {
     "shorter": (shorten, "is shorter than it was"),
-    "an older copy": (put_back_an_older_copy, "is another file"),
-    "a copy of the folder": (put_back_the_folder, "its folder is another one"),
+    "an older copy": (put_back_an_older_copy, "is a different file"),
+    "a copy of the folder": (put_back_the_folder, "its folder is a different one"),
     "written over": (write_over_it, "is not what Redis wrote"),
     "another machine's": (lambda world: setattr(world.host, "machine", "machine-2"), "another machine"),
-    "of long ago": (take_a_manifest_of_long_ago, "it is older, or another's"),
-    "from far ahead": (take_a_manifest_from_far_ahead, "is from before it was last seen"),
+    "of long ago": (take_a_manifest_of_long_ago, "it is older, or from another master"),
+    "from far ahead": (take_a_manifest_from_far_ahead, "is older than when it was last seen"),
     "without its file": (lambda world: world.aof.unlink(), "Redis has not written this"),
-    "never noted": (lose_the_note, "nothing says that it was written here"),
+    "never noted": (lose_the_note, "there is no record that it was written here"),
 }
 
 
@@ -150,7 +150,7 @@ def test_data_that_is_not_what_redis_wrote_here_is_moved_aside_and_operators_are
     assert why in told
     assert "data_moved_aside" in running.host.events()
     assert any("its data was moved aside" in status for status in running.host.statuses)
-    assert running.metrics()["redis_lock_guard_data_moved_aside_total"] == 1
+    assert running.metrics()["lockd_guard_data_moved_aside_total"] == 1
 
 
 WRITTEN_SINCE: dict[str, Change] = {
@@ -307,7 +307,7 @@ def test_data_that_comes_during_the_quarantine_of_a_blank_master_is_not_let_in(b
             blank.write_data()
 
     blank.host.while_waiting = restore
-    with pytest.raises(GuardError, match="changed during its quarantine"):
+    with pytest.raises(GuardError, match="changed during the quarantine"):
         blank.enter()
     blank.host.while_waiting = lambda: None
     starts(blank, blank=True)
@@ -500,7 +500,7 @@ def test_a_start_that_dies_as_it_moves_data_aside_is_mended_by_the_next(
         with pytest.raises(Dead):
             running.enter()
     starts_after_power_cut(running, blank=True)
-    assert running.metrics()["redis_lock_guard_data_moved_aside_total"] >= 1
+    assert running.metrics()["lockd_guard_data_moved_aside_total"] >= 1
     running.write_data()
     starts_after_power_cut(running, blank=False)
 
@@ -516,7 +516,7 @@ def test_a_stop_is_written_down_though_the_note_of_its_data_can_not_be(
 
 
 def test_the_metrics_say_when_the_data_was_last_noted(running: World) -> None:
-    metric = "redis_lock_guard_data_marked_timestamp_seconds"
+    metric = "lockd_guard_data_marked_timestamp_seconds"
     noted_s = running.host.wall_ns() // NS_PER_S
     running.host.now_ns += 100 * NS_PER_S
     running.guard().write_metrics()

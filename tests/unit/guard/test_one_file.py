@@ -40,7 +40,7 @@ def test_it_runs_where_there_is_nothing_else(program: Path) -> None:
 
 
 def test_help_sends_its_reader_to_the_head_of_the_file_which_has_the_units(program: Path) -> None:
-    assert "The head of this file has the units" in run(program.parent, program, "--help").stdout
+    assert "The beginning of this file explains the units" in run(program.parent, program, "--help").stdout
     head = ast.get_docstring(ast.parse(program.read_text())) or ""
     assert "ExecStartPre=" in head
     assert "max_ttl_ms = " in head

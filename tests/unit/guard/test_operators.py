@@ -29,16 +29,16 @@ def test_every_series_is_there_from_the_start(world: World) -> None:
     Watched(world)
     metrics = world.metrics()
     for reason in Reason:
-        assert metrics.pop(f'redis_lock_guard_quarantines_total{{reason="{reason.value}"}}') == 0
+        assert metrics.pop(f'lockd_guard_quarantines_total{{reason="{reason.value}"}}') == 0
     assert metrics == {
-        "redis_lock_guard_quarantined": 0,
-        "redis_lock_guard_quarantine_until_timestamp_seconds": 0,
-        "redis_lock_guard_delay_seconds": 61.6,
-        "redis_lock_guard_overrides_total": 0,
-        'redis_lock_guard_clock_steps_total{direction="forward"}': 0,
-        'redis_lock_guard_clock_steps_total{direction="backward"}': 0,
-        "redis_lock_guard_data_moved_aside_total": 0,
-        "redis_lock_guard_data_marked_timestamp_seconds": 0,
+        "lockd_guard_quarantined": 0,
+        "lockd_guard_quarantine_until_timestamp_seconds": 0,
+        "lockd_guard_delay_seconds": 61.6,
+        "lockd_guard_overrides_total": 0,
+        'lockd_guard_clock_steps_total{direction="forward"}': 0,
+        'lockd_guard_clock_steps_total{direction="backward"}': 0,
+        "lockd_guard_data_moved_aside_total": 0,
+        "lockd_guard_data_marked_timestamp_seconds": 0,
     }
     text = world.textfile.read_text()
     assert text.count("# HELP ") == text.count("# TYPE ") == 8
@@ -49,7 +49,7 @@ def test_every_series_is_there_from_the_start(world: World) -> None:
 
 def test_the_metrics_say_when_the_quarantine_ends(world: World) -> None:
     ends_s = (world.host.wall_ns() + DELAY_NS) / NS_PER_S
-    quarantined, until = "redis_lock_guard_quarantined", "redis_lock_guard_quarantine_until_timestamp_seconds"
+    quarantined, until = "lockd_guard_quarantined", "lockd_guard_quarantine_until_timestamp_seconds"
     seen = []
     world.host.while_waiting = lambda: seen.append(world.metrics())
     world.enter()
@@ -57,7 +57,7 @@ def test_the_metrics_say_when_the_quarantine_ends(world: World) -> None:
     assert [one[until] for one in seen] == pytest.approx([ends_s] * len(seen), abs=0.01)
     after = world.metrics()
     assert (after[quarantined], after[until]) == (0, 0)
-    assert after['redis_lock_guard_quarantines_total{reason="first_start"}'] == 1
+    assert after['lockd_guard_quarantines_total{reason="first_start"}'] == 1
 
 
 @pytest.mark.parametrize("died", [True, False], ids=["with its host", "stopped"])
@@ -69,7 +69,7 @@ def test_a_quarantine_that_was_cut_short_is_no_longer_shown(world: World, died: 
         Watched(world)
     else:
         world.leave(NEVER_RAN)
-    assert world.metrics()["redis_lock_guard_quarantined"] == 0
+    assert world.metrics()["lockd_guard_quarantined"] == 0
 
 
 def test_the_watch_keeps_the_file_young(world: World) -> None:
@@ -108,7 +108,7 @@ def test_status_tells_how_things_are(world: World) -> None:
 
 def test_a_record_that_can_not_be_read_is_said_so(running: World) -> None:
     (running.state / STATE).write_bytes(b"{")
-    with pytest.raises(GuardError, match="are you root"):
+    with pytest.raises(GuardError, match="try it as root"):
         status(running.guard())
 
 

@@ -102,7 +102,7 @@ def test_what_is_planted_for_the_metrics_is_not_written_through_and_stops_nothin
     else:
         # Its name was freed.
         assert "no_metrics" not in world.host.events()
-        assert world.metrics()["redis_lock_guard_quarantined"] == 0
+        assert world.metrics()["lockd_guard_quarantined"] == 0
 
 
 @planted
@@ -118,7 +118,7 @@ def test_in_a_folder_that_others_may_write_to_no_metrics_are_written_and_the_gua
     assert victim.is_untouched()
     assert sorted(world.textfile.parent.iterdir()) == before
     [said] = {(line["why"].filename, line["then"]) for line in world.host.logged if "then" in line}  # type: ignore[attr-defined]
-    assert said == (str(world.textfile.parent), "give `textfile` a folder of root's own")
+    assert said == (str(world.textfile.parent), "use a folder for `textfile` that only root can write to")
 
 
 def test_a_folder_of_metrics_below_one_that_others_may_write_to_is_not_written_to(world: World) -> None:
@@ -371,4 +371,4 @@ def test_a_configuration_that_others_may_write_to_is_only_checked(
     assert main(["check", "--config", str(config)]) == 0
     for command in ("enter", "leave", "watch", "status"):
         assert main([command, "--config", str(config)]) == 78
-    assert "Others than root may write to it" in capfd.readouterr().err
+    assert "Users other than root may write to it" in capfd.readouterr().err

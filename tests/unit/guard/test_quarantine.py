@@ -152,11 +152,11 @@ def test_an_override_ends_the_quarantine_that_runs_and_no_other_and_is_counted(r
     end_ns = running.host.now_ns + 10 * NS_PER_S
     running.host.while_waiting = override
     assert running.enter() == 11 * NS_PER_S
-    assert running.host.statuses[-1] == "let start: quarantine cut short by an operator"
+    assert running.host.statuses[-1] == "let start: quarantine ended early by an operator"
     [line] = [line for line in running.host.logged if line["event"] == "overridden"]
     assert line["reason"] == "all agents are stopped"
     assert not (running.state / OVERRIDE).exists()
-    assert running.metrics()["redis_lock_guard_overrides_total"] == 1
+    assert running.metrics()["lockd_guard_overrides_total"] == 1
     running.host.while_waiting = lambda: None
     running.leave(KILLED)
     running.start_for(Reason.UNCLEAN_STOP)
@@ -166,7 +166,7 @@ def test_a_start_that_needs_no_override_uses_it_up(stopped: World) -> None:
     write_override(stopped.guard(), "test")
     assert stopped.enter() == 0
     assert "override_discarded" in stopped.host.events()
-    assert stopped.metrics()["redis_lock_guard_overrides_total"] == 0
+    assert stopped.metrics()["lockd_guard_overrides_total"] == 0
     stopped.leave(KILLED)
     stopped.start_for(Reason.UNCLEAN_STOP)
 

@@ -33,7 +33,7 @@ def its_stop_is_dirty(world: World, why: str) -> None:
 
 
 def test_a_redis_that_ends_by_itself_has_no_clean_stop(running: World) -> None:
-    its_end_is_dirty(running, "it ended without systemd's having been told to stop it")
+    its_end_is_dirty(running, "it ended without a stop by systemd")
 
 
 def test_systemd_asks_one_that_has_ended_by_itself_too_and_nobody_answers(running: World) -> None:
@@ -110,18 +110,18 @@ def test_an_end_is_clean_while_it_rests_and_proves_nothing_after(running: World)
     assert running.enter() == 0
     running.stop()
     running.host.now_ns += 51 * NS_PER_S
-    its_end_is_dirty(running, "it ended long after it was asked")
+    its_end_is_dirty(running, "it ended too long after it was paused")
 
 
 def test_a_slow_answer_to_it_takes_from_the_time_that_it_rests(running: World) -> None:
     running.redis.before_transaction = lambda: running.host.sleep(51)
-    its_stop_is_dirty(running, "it ended long after it was asked")
+    its_stop_is_dirty(running, "it ended too long after it was paused")
 
 
 NO_NOTES: dict[str, tuple[Callable[[World], object], str]] = {
     "of an earlier start": (lambda world: world.edit(REST, generation=1), "at an earlier stop"),
     "of another boot": (lambda world: world.edit(REST, boot_id="boot-0"), "at an earlier stop"),
-    "gone at the start after a crash": (World.enter, "it ended without systemd's"),
+    "gone at the start after a crash": (World.enter, "it ended without a stop by systemd"),
     "empty": (lambda world: world.spoil(REST, b""), "the note of it is"),
     "no object": (lambda world: world.spoil(REST, b"{"), "the note of it is"),
     "no record": (lambda world: world.spoil(REST, b"{}"), "the note of it is"),
@@ -181,7 +181,7 @@ def test_an_answer_of_another_shape_is_no_proof(
         return [*real(*commands)[:-1], answers] if commands[0] == ("MULTI",) else real(*commands)
 
     monkeypatch.setattr(running.redis, "ask", ask)
-    its_stop_is_dirty(running, "it answers what Redis would not")
+    its_stop_is_dirty(running, "its answer is not one of Redis")
 
 
 def test_a_disk_that_fails_at_any_step_of_the_question_makes_the_stop_no_less_dirty(tmp_path: Path) -> None:
@@ -238,17 +238,17 @@ def says(text: bytes) -> Callable[[socket.socket], object]:
 
 
 NO_ANSWERS: dict[str, tuple[Callable[[socket.socket], object], str]] = {
-    "hangs up": (lambda _: None, "it hung up"),
+    "hangs up": (lambda _: None, "it closed the connection"),
     "waits": (lambda link: link.recv(1), "it does not answer"),
     "drips": (drips, "it does not answer"),
     "refuses": (says(b"-NOPERM this user has no permissions\r\n"), "NOPERM"),
-    "bytes without end": (says(b"$99999999999\r\n"), "what Redis would not"),
-    "fewer than none": (says(b"$-1\r\n"), "what Redis would not"),
-    "words without end": (says(b"*1000000\r\n"), "what Redis would not"),
-    "depth without end": (says(b"*1\r\n" * 1_000), "what Redis would not"),
-    "no number": (says(b"*x\r\n"), "what Redis would not"),
-    "another protocol": (says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "what Redis would not"),
-    "half": (says(b"$10\r\nabc"), "it hung up"),
+    "bytes without end": (says(b"$99999999999\r\n"), "its answer is not one of Redis"),
+    "fewer than none": (says(b"$-1\r\n"), "its answer is not one of Redis"),
+    "words without end": (says(b"*1000000\r\n"), "its answer is not one of Redis"),
+    "depth without end": (says(b"*1\r\n" * 1_000), "its answer is not one of Redis"),
+    "no number": (says(b"*x\r\n"), "its answer is not one of Redis"),
+    "another protocol": (says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "its answer is not one of Redis"),
+    "half": (says(b"$10\r\nabc"), "it closed the connection"),
 }
 
 
@@ -282,7 +282,7 @@ def test_words_are_sent_as_redis_reads_them() -> None:
 
 def test_only_the_main_process_of_the_unit_is_asked(tmp_path: Path) -> None:
     (path := tmp_path / "s").touch()
-    with pytest.raises(Unproven, match="had ended before"), Host({}).asking_redis(path):
+    with pytest.raises(Unproven, match="had already ended"), Host({}).asking_redis(path):
         pass
     with pytest.raises(ConnectionRefusedError), Host({"MAINPID": "1"}).asking_redis(path):
         pass
@@ -290,5 +290,5 @@ def test_only_the_main_process_of_the_unit_is_asked(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
-        with pytest.raises(Unproven, match="not its own"), Host({"MAINPID": "1"}).asking_redis(path):
+        with pytest.raises(Unproven, match="not the main process"), Host({"MAINPID": "1"}).asking_redis(path):
             pass

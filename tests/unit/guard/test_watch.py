@@ -161,8 +161,8 @@ def test_steps_are_counted_by_direction_and_a_backward_one_leaves_stops_clean(ru
     for _ in range(2):
         watched.after(0.1, stepped_ns=NS_PER_S)
     metrics = running.metrics()
-    assert metrics['redis_lock_guard_clock_steps_total{direction="forward"}'] == 2
-    assert metrics['redis_lock_guard_clock_steps_total{direction="backward"}'] == 1
+    assert metrics['lockd_guard_clock_steps_total{direction="forward"}'] == 2
+    assert metrics['lockd_guard_clock_steps_total{direction="backward"}'] == 1
 
 
 # What a clock watch says of offsets (at second, at least ms, at most ms), the first one not counted.

@@ -98,7 +98,7 @@ def test_where_nobody_answers_it_is_taken_when_recall_ms_are_over(host: Host, ot
     assert app.code == ""
     host.pass_ms(1)
     assert app.code == "TAKEN"
-    assert "whose agent did not say whether it is in use" in str(app.refusal)
+    assert "and its agent did not say whether it is in use" in str(app.refusal)
     assert host.watched.count("asked back", RecallEnd.SILENT) == 1
     assert not host.locks.queues
 

@@ -91,7 +91,7 @@ def test_a_wait_that_ends_before_its_turn_is_refused_then_and_says_what_it_waite
     assert app.code == ""
     host.pass_ms(1)
     assert app.code == "TIMEOUT"
-    assert "a connection of its own" in str(app.refusal)
+    assert "a separate connection" in str(app.refusal)
     assert host.locks.waiting == 0
     host.becomes_ready(app)
     assert len(app.answers) == 1

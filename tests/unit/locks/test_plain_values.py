@@ -218,7 +218,7 @@ def test_what_was_released_elsewhere_is_free_here_at_once_and_no_loss(
     assert released(other).code == "done"
     host.pass_ms(1)
     assert locked_without_ttl(host, b"worker 8").code == "granted"
-    assert [reason for _, reason in app.losses] == ["it was given back through another agent, by its value"]
+    assert [reason for _, reason in app.losses] == ["it was released through another agent, by its value"]
     assert app.held.deadline_ns < host.time.now_ns
     assert host.watched.count("released", "released elsewhere") == len(app.ends) == 1
     assert host.watched.count("lost", app.held.token) == 0

@@ -139,7 +139,7 @@ def test_a_wait_that_ends_while_one_is_tried_ends_with_what_is_known(host):
     one_is_held = slots(host, 2, wait_ms=100)
     host.pass_ms(101)
     assert one_is_held.code == "TIMEOUT"
-    assert "those that were tried are still held" in one_is_held.refusal.text
+    assert "all slots that were tried are still held" in one_is_held.refusal.text
 
 
 @pytest.mark.parametrize(("is_held", "code"), [(True, "TIMEOUT"), (False, "granted")])
@@ -166,7 +166,7 @@ def test_a_wait_that_ends_behind_others_of_its_connection_says_so(host):
     whole = slots(host, 3, wait_ms=100, ready=False)
     host.pass_ms(101)
     assert whole.code == "TIMEOUT"
-    assert "behind others of its connection" in whole.refusal.text
+    assert "behind earlier commands of its connection" in whole.refusal.text
 
 
 @pytest.mark.parametrize("wait_ms", [None, 60_000])

@@ -44,7 +44,7 @@ def test_what_was_asked_for_in_the_future_keeps_nobody_out(host: Host, app: App)
     assert (agent.taken, agent.locks.held) == ({}, 0)
 
 
-UNREAD = "before the reply of its LOCK was known to be read"
+UNREAD = "before the app had read the reply to LOCK"
 
 
 def test_what_nobody_is_known_to_have_read_of_is_kept_as_long_as_it_lasts_and_no_longer(host: Host):
@@ -404,7 +404,7 @@ def test_what_the_host_stood_still_while_no_agent_was_there_comes_off_the_old_de
         master.store.leases[b"r"].expires_ms += 60_000  # however that comes: it proves nothing
     again = answering(agent.next_agent())
     assert not again.lease.is_ours
-    assert "stood still" in again.heir.losses[0][1]
+    assert "was paused" in again.heir.losses[0][1]
 
 
 def test_where_it_is_not_known_for_how_long_the_host_stood_still_nothing_is_sure(host: Host, app: App):

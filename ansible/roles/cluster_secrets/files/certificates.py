@@ -94,7 +94,7 @@ class Folder:
             return serialization.load_pem_private_key(self._secrets.read(path), secret)
         except (ValueError, TypeError) as error:
             raise Unusable(
-                f"{path} can't be read ({error}). Bring it, and for ca.key the passphrase in ca.password,"
+                f"{path} can't be read ({error}). Copy it, and for ca.key the passphrase in ca.password,"
                 " from the controller that made the cluster, or from your backup. Nothing of the cluster"
                 " was changed"
             ) from None
@@ -248,6 +248,9 @@ def renew(wanted: Wanted, folder: Folder) -> None:
     """All that is to be there. Raises Unusable."""
     if wanted.rotate:
         ROTATION[wanted.rotate](wanted, folder)
+    if folder.authorities() and not folder.has_key("ca"):
+        wait_for_the_next(wanted, folder)
+        return
     by = folder.key("ca", wanted.passphrase)
     request = of_authority(wanted)
     known = folder.authorities()
@@ -259,10 +262,29 @@ def renew(wanted: Wanted, folder: Folder) -> None:
         folder.keep(name, sign(of_host(wanted, name), folder.key(name), request.subject, by))
 
 
+def wait_for_the_next(wanted: Wanted, folder: Folder) -> None:
+    """The key of the authority that hosts believe is lost: nothing can be signed before they believe the next
+    one. Raises Unusable."""
+    if not folder.has_key(NEXT):
+        raise Unusable(
+            f"{wanted.folder}/ca.key is missing. Copy it, and ca.password, from the controller that made the"
+            " cluster, or from your backup. If there is none, run recover_secrets.yml. Nothing of the cluster"
+            " was changed"
+        )
+    for name in wanted.hosts():
+        if folder.certificate(name) is None or not folder.has_key(name):
+            raise Unusable(
+                f"{wanted.folder}: {name}.pem or {name}.key is missing, and no authority can sign yet."
+                " Leave that host out of the inventory until rotate_ca.yml has ended. Nothing of the cluster"
+                " was changed"
+            )
+
+
 def introduce(wanted: Wanted, folder: Folder) -> None:
-    """All are told of the next authority, and believe both. One that is under way goes on."""
+    """All are told of the next authority, and believe both. One that is under way goes on, unless its key is
+    lost with that of the one before."""
     known = folder.authorities()
-    if len(known) == 1:
+    if len(known) == 1 or (known and not folder.has_key("ca") and not folder.has_key(NEXT)):
         request, key = of_authority(wanted), folder.key(NEXT, wanted.passphrase)
         folder.believe([*known, sign(request, key, request.subject, key)])
 
@@ -289,7 +311,7 @@ def look(wanted: Wanted, folder: Folder) -> None:
     for name in wanted.hosts():
         certificate = folder.certificate(name)
         if certificate is None or not folder.has_key(name):
-            raise Unusable(f"{wanted.folder}: {name}.pem and {name}.key are not there. Nothing was changed")
+            raise Unusable(f"{wanted.folder}: {name}.pem or {name}.key is missing. Nothing was changed")
         wrong = wrong_with(wanted, name, certificate, folder.key(name), authorities)
         if wrong:
             raise Unusable(f"{wanted.folder}/{name}.pem: {wrong}. Nothing was changed")
@@ -304,13 +326,13 @@ def wrong_with(
 ) -> str:
     """What keeps a host from using it; empty: nothing."""
     if _public(certificate.public_key()) != _public(key.public_key()):
-        return f"it is not that of {name}.key"
+        return f"it does not belong to {name}.key"
     if not any(signed_by(certificate, one) for one in authorities):
         return "none of the authorities in ca.pem has signed it"
     if certificate.not_valid_after_utc < datetime.now(UTC):
         return f"it ended on {certificate.not_valid_after_utc:%Y-%m-%d}"
     called = wanted.masters.get(name)
-    return "" if called is None or called in names_in(certificate) else f"it lacks the name {called} (DNS)"
+    return "" if called is None or called in names_in(certificate) else f"it lacks the DNS name {called}"
 
 
 def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:

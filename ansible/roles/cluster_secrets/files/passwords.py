@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Passwords as files NAME.password in a folder, on the controller: for hundreds of hosts in one go.
 
-make FOLDER NAME…      make up those that aren't there; --next: NAME.password.next; --dry-run: only say which
-keep FOLDER NAME…      put each NAME.password.next in the place of NAME.password
+make FOLDER NAME…      create missing passwords; --next: NAME.password.next; --dry-run: only say which
+keep FOLDER NAME…      replace NAME.password with NAME.password.next
 
-Prints the names of those that it changed, never what is in them. What is there is left alone, encrypted or
-not. On its standard input it takes vault ids and passwords, as `secret_files.py` has them, as JSON.
+Prints the names of those that it changed, never the passwords. Existing files are left alone, encrypted or
+not. On its standard input it takes vault ids and passwords as JSON, as `secret_files.py` has them.
 """
 
 import argparse

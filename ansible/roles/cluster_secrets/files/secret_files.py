@@ -26,7 +26,7 @@ class SecretFiles:
         try:
             opened: bytes = self._vault().decrypt(content)
         except AnsibleError as error:
-            raise ValueError(f"no vault password of this run opens it: {error}") from None
+            raise ValueError(f"no vault password of this run decrypts it: {error}") from None
         return opened
 
     def write(self, path: Path, content: bytes) -> None:

@@ -10,24 +10,24 @@ from ansible.plugins.lookup import LookupBase
 
 DOCUMENTATION = """
 name: vault_secrets
-short_description: What the secrets in a folder are encrypted with by ansible-vault
+short_description: Vault passwords with which the secrets in a folder are encrypted
 description:
-  - Looks which files of a folder are encrypted with ansible-vault, and which of the vault passwords that this
-    run was given opens them. Fails where none does.
+  - Finds files of a folder that are encrypted with ansible-vault, and which vault password of this run
+    decrypts them. Fails if none does.
 options:
   _terms:
     description: The folder.
     required: true
   wanted:
-    description: Take the first vault password that was given, where nothing is encrypted yet.
+    description: Take the first vault password of this run, if nothing is encrypted yet.
     type: bool
     default: false
 """
 RETURN = """
 _raw:
   description:
-    - A list of vault ids and passwords, C([[id, password], ...]), the one to encrypt with first. Empty where
-      nothing is encrypted, and nothing should be.
+    - A list of vault ids and passwords, C([[id, password], ...]). New files are encrypted with the
+      first. Empty if nothing is encrypted, and nothing should be.
   type: list
   elements: list
 """
@@ -47,7 +47,7 @@ class LookupModule(LookupBase):
             return [[]]
         if not given:
             raise AnsibleLookupError(
-                "The secrets should be encrypted, and this run was given no vault password: give it "
+                "The secrets should be encrypted, and this run was given no vault password. Give it "
                 "--vault-id or --vault-password-file. Nothing was changed"
             )
         return [plain(given)]
@@ -76,8 +76,8 @@ def opening(path: Path, given: Secrets) -> list[list[str]]:
             continue
         return [[named, one[1].bytes.decode()], *plain(given)]
     raise AnsibleLookupError(
-        f"{path} is encrypted, and no vault password of this run opens it: give it the --vault-id or "
-        "--vault-password-file that it was encrypted with. Nothing was changed"
+        f"{path} is encrypted, and no vault password of this run decrypts it. Give it the --vault-id or "
+        "--vault-password-file that the file was encrypted with. Nothing was changed"
     )
 
 

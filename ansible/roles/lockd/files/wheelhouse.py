@@ -42,7 +42,7 @@ from packaging.version import Version
 
 HERE = Path(__file__).parent
 LOCK, BUILD_LOCK, COMPILED_LOCK = (HERE / f"{name}.lock" for name in ("requirements", "build", "compiled"))
-SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "lockd")
+SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "lockd", "alerts/runbooks")
 # The same code is the same wheel, byte by byte: files in it have no times of their own.
 NO_TIME = {"SOURCE_DATE_EPOCH": "315532800"}
 # glibc from here on: Debian 12 has 2.36, Ubuntu 22.04 has 2.35.

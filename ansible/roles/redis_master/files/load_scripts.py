@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Load the agents' scripts into the master on this host: at each start and reload of its unit, and by plays.
 
-Agents call scripts by their SHA-1 and may not load any, so that a lost app host can't bring code of its own.
-Prints the SHA-1 of each that was not there. Standard library only.
+Agents call scripts by their SHA-1 and must not load any, so that a stolen app host can't run its code on
+masters. Prints the SHA-1 of each script that was not loaded yet. Standard library only.
 """
 
 import base64

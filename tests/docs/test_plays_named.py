@@ -1,0 +1,96 @@
+"""A command of ansible-playbook can be pasted wherever users read one: it names its inventory, and a play.
+
+Without an inventory it would go to the hosts of the example, by ansible.cfg.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from docs.made.markdown import DOCS, REPOSITORY
+from tests.docs.texts import literals
+
+ANSIBLE = REPOSITORY / "ansible"
+PLAYS = {path.name for path in ANSIBLE.glob("*.yml")}
+INVENTORY = "inventories/mine/hosts.yml"
+COMMAND = re.compile(r"\bansible-playbook\s+(?:# +)?(?P<rest>[^`\n]*)")
+"""Not `ansible-playbook` between the words: that only names the program."""
+GIVEN = re.compile(
+    rf"-i (?:{re.escape(INVENTORY)} "
+    # What the play itself was called with: lockd_play.
+    r"|\{\{ ansible_inventory_sources )"
+)
+PAGES = (
+    *REPOSITORY.glob("*.md"),
+    *DOCS.rglob("*.md"),
+    *(REPOSITORY / "alerts").rglob("*.md"),
+    *(REPOSITORY / "packaging").rglob("*.md"),
+    *ANSIBLE.rglob("*.md"),
+)
+TEXTS = (
+    *(REPOSITORY / "alerts/templates").iterdir(),
+    *(REPOSITORY / "alerts").glob("*.yml"),
+    *(REPOSITORY / "dashboards").glob("*.json"),
+    *(path for path in ANSIBLE.rglob("*") if path.suffix in (".yml", ".j2", ".cfg", ".sh", ".py")),
+    *REPOSITORY.glob("*.example.yml"),
+)
+CODE = [path for room in ("lockd", "alerts", "dashboards") for path in (REPOSITORY / room).rglob("*.py")]
+
+
+def texts(path: Path) -> Iterator[str]:
+    if path.suffix == ".py":
+        yield from literals(path.read_text())
+    else:
+        yield path.read_text()
+
+
+def without_inventory(text: str) -> list[str]:
+    return [found[0] for found in COMMAND.finditer(text) if not GIVEN.match(found["rest"])]
+
+
+def plays(text: str) -> set[str]:
+    """What it has ansible-playbook run."""
+    rests = [found["rest"].replace(INVENTORY, "") for found in COMMAND.finditer(text)]
+    hinted = re.findall(r"\blockd_play(?: }}| ~ ')\s+(\w+\.yml)", text)
+    return {play for rest in rests for play in re.findall(r"(?<![\w/.-])\w+\.yml\b", rest)} | set(hinted)
+
+
+@pytest.mark.parametrize("path", [*PAGES, *TEXTS, *CODE], ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_a_command_of_ansible_playbook_names_its_inventory_and_a_play_that_there_is(path: Path) -> None:
+    for text in texts(path):
+        assert without_inventory(text) == []
+        assert plays(text) <= PLAYS
+
+
+def test_commands_are_where_users_read_them() -> None:
+    """Else the test above would pass for nothing."""
+    reading = [path for path in (*PAGES, *TEXTS, *CODE) for text in texts(path) if COMMAND.search(text)]
+    rooms = {path.relative_to(REPOSITORY).parts[0] for path in reading}
+    assert {"README.md", "docs", "alerts", "ansible", "packaging"} <= rooms
+    assert len(reading) > 60
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "On the controller: `ansible-playbook site.yml`.",
+        "ansible-playbook replace_master.yml -e replace_master=m3",
+        "    say:\n      Run it again: ansible-playbook\n      site.yml",
+        "#   ansible-playbook --check -i inventories/example/hosts.yml site.yml",
+        "ansible-playbook -i inventories/mine/hosts.yml",
+    ],
+)
+def test_one_without_an_inventory_or_a_play_is_found(text: str) -> None:
+    assert without_inventory(text)
+
+
+def test_one_with_its_inventory_is_not_and_a_mere_name_is_not() -> None:
+    good = f"Type `ansible-playbook` on the controller: `ansible-playbook -i {INVENTORY} site.yml -e a=b`."
+    assert without_inventory(good) == []
+    assert plays(good) == {"site.yml"}
+    assert plays(f"ansible-playbook -i {INVENTORY} no_such.yml") == {"no_such.yml"}
+    assert plays("{{ lockd_play }} a.yml; {{ lockd_play ~ ' b.yml -e c=d' }}") == {"a.yml", "b.yml"}

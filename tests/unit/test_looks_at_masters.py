@@ -1,0 +1,54 @@
+"""Rule 5: how often masters are looked at, since one that doesn't answer in time is left out."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lockd.clock import boottime_ns
+from lockd.core.link import LOOK_NS
+from lockd.core.membership import State
+from lockd.masters.fleet import Fleet
+from lockd.masters.link import FutureCall, Link
+from tests.harness.real_fleet import a_fleet
+from tests.harness.waiting import until
+
+
+def ask_the_first(fleet: Fleet) -> Link:
+    """One question to a master that is up, and to which nothing else is asked."""
+    first = fleet.links[0]
+    first.state = State.UP
+    first.ask((FutureCall(asyncio.get_running_loop()), b"", boottime_ns()))
+    return first
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the masters that were."""
+    seen: list[int] = []
+    look = Link.look
+
+    def seen_look(link: Link, now_ns: int) -> None:
+        seen.append(link.index)
+        look(link, now_ns)
+
+    monkeypatch.setattr(Link, "look", seen_look)
+    return seen
+
+
+async def test_a_master_that_owes_one_answer_is_looked_at_until_it_is_late() -> None:
+    """Nothing else is asked, so nothing else makes anybody look."""
+    first = ask_the_first(a_fleet(timeouts={"master_ms": 200, "dead_ms": 60_000}))
+    await until(lambda: first.state is State.STALLED, what="it is found to be late")
+    assert first.reason.startswith("no answer for 2")
+
+
+async def test_and_no_more_once_it_has_answered(looked_at: list[int]) -> None:
+    fleet = a_fleet(timeouts={"master_ms": 60_000, "dead_ms": 60_000})
+    first = ask_the_first(fleet)
+    await until(lambda: looked_at.count(0) >= 3, what="it is looked at while it owes an answer")
+    first.heard(b"OK", boottime_ns())
+    looks = len(looked_at)
+    await asyncio.sleep(10 * LOOK_NS / 1e9)  # what does not happen can only be waited out
+    assert len(looked_at) <= looks + len(fleet.links)

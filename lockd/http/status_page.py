@@ -322,7 +322,7 @@ def _text(value: object) -> str:
 
 
 def _us(us: int | None) -> str:
-    return "" if us is None else f"{us / 1000:.2f} ms"
+    return "" if us is None else f"{us / 1000:z.2f} ms"
 
 
 def _ms(ms: int) -> str:

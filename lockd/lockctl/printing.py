@@ -16,7 +16,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 def format_us(us: int) -> str:
     """As format_ms, for durations that are shorter, and may be negative."""
-    return f"{us / 1000:.2f}ms" if abs(us) < 1_000_000 else f"{us / 1_000_000:.1f}s"
+    return f"{us / 1000:z.2f}ms" if abs(us) < 1_000_000 else f"{us / 1_000_000:.1f}s"
 
 
 def print_holder(held: Row, err: bool = False) -> None:

@@ -164,4 +164,4 @@ def votes(snapshot: Snapshot) -> str:
 
 
 def _duration_us(value: Any) -> str:
-    return "" if value is None else f"{int(value) / 1000:.2f} ms"
+    return "" if value is None else f"{int(value) / 1000:z.2f} ms"

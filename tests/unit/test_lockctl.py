@@ -216,7 +216,7 @@ def test_locks_are_sorted(type_: Type) -> None:
 )
 def test_times_are_shown_in_a_fitting_unit(ms: int, text: str) -> None:
     assert format_ms(ms) == text
-    assert [format_us(-1500), format_us(-3_000_000)] == ["-1.50ms", "-3.0s"]
+    assert [format_us(-1500), format_us(-3_000_000), format_us(-3)] == ["-1.50ms", "-3.0s", "0.00ms"]
 
 
 def test_control_characters_are_shown_as_bytes_and_letters_as_they_are() -> None:

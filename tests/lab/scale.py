@@ -4,8 +4,9 @@
 
 For each number the inventory has so many: site.yml brings agents to those that have none yet, and is run
 again; then agents are restarted, and upgraded to another version; then one more is added and removed. As
-users have it, unless `mitogen`: all hosts share this machine's processors, and two hundred take hours. Prints
-each duration as it is known.
+users have it, unless `mitogen`: all hosts share this machine's processors, and two hundred take hours.
+Mitogen keeps eight interpreters on each host while a play runs, which is 130 MiB of memory for each host
+besides 70 for what runs there: a hundred hosts need 20 GiB. Prints each duration as it is known.
 """
 
 from __future__ import annotations

@@ -10,7 +10,10 @@ from typing import Any, ClassVar, TypeVar
 
 import click
 
+from lockd.core.errors import ErrorWord, Kind
 from lockd.lockctl.agent import ANSWER_WITHIN_S, AgentClient, Row
+from lockd.lockctl.errors import Refused
+from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.printing import json_option, print_json
 from lockd.lockctl.run.job import run
 from lockd.lockctl.run.leading import lead
@@ -25,12 +28,12 @@ Exit status: that of COMMAND, or
      69  the agent can't be reached, or is stopping
      74  no quorum: too few masters have a vote, or clocks can't be trusted now
      75  taken: still held by another holder, even after --wait
-     76  lost: the lease ended first, and COMMAND was killed
+     76  lost: the lease ended before COMMAND did, or before it could be started (the message says which)
      77  denied by the policy of the resource's class, or by a limit
     126  COMMAND can't be executed
     127  COMMAND was not found
-  128+n  COMMAND was killed by signal n
-Of these, only 76 and 128+n mean that COMMAND was started.
+  128+n  COMMAND was killed by signal n, or lockctl was, before COMMAND was started
+With 76 and 128+n COMMAND may have been started. With the others of these it was not.
 """
 
 
@@ -111,6 +114,7 @@ max_hold_option = duration_option(
     type=click.IntRange(min=1),
     help="Lock one of this many slots of RESOURCE, the first that is free.",
 )
+@click.option("--quiet", "-q", is_flag=True, help="Print no message if it is taken (status 75). For cron.")
 @click.argument("resources", nargs=-1, required=True, metavar="RESOURCE...")
 @click.pass_obj
 def run_command(
@@ -119,6 +123,7 @@ def run_command(
     wait_ms: int,
     max_hold_ms: int | None,
     slots: int | None,
+    quiet: bool,
     resources: tuple[str, ...],
     command: tuple[str, ...],
 ) -> int:
@@ -148,7 +153,12 @@ def run_command(
     if slots is not None and len(resources) > 1:
         raise click.UsageError("--slots goes with one RESOURCE")
     names = tuple(map(os.fsencode, resources))
-    return run(Job(agent.socket_path, names, ttl_ms, wait_ms, max_hold_ms, command, slots))
+    try:
+        return run(Job(agent.socket_path, names, ttl_ms, wait_ms, max_hold_ms, command, slots))
+    except Refused as refused:
+        if quiet and ErrorWord.named(refused.code).kind is Kind.CONTENDED:
+            return ExitStatus.TAKEN
+        raise
 
 
 @click.command(

@@ -12,15 +12,17 @@ from docs.made.markdown import DOCS
 from tests.docs.blocks import blocks
 
 BLOCKS = blocks(DOCS / "how-to/fencing.md")
-UPDATE, INSERT, MANY = [block.text for block in BLOCKS if block.language == "sql"]
+UPDATE, COLUMN, INSERT, TABLE, MANY = [block.text for block in BLOCKS if block.language == "sql"]
 PUT = next(block.text for block in BLOCKS if "def put(s3" in block.text)
 
 
 @pytest.fixture
 def database() -> Iterator[sqlite3.Connection]:
     database = sqlite3.connect(":memory:")
-    database.execute("CREATE TABLE invoice (id INTEGER PRIMARY KEY, state TEXT, fence INTEGER)")
-    database.execute("CREATE TABLE fence (resource TEXT PRIMARY KEY, value INTEGER)")
+    database.execute("CREATE TABLE invoice (id INTEGER PRIMARY KEY, state TEXT)")
+    database.execute("INSERT INTO invoice VALUES (41, 'open')")
+    database.execute(COLUMN)
+    database.executescript(TABLE)
     yield database
     database.close()
 
@@ -38,12 +40,15 @@ class TestSql:
     ) -> None:
         assert database.execute(INSERT, {"fence": 7}).rowcount == 1
         assert database.execute(INSERT, {"fence": 6}).rowcount == 0
-        assert database.execute("SELECT fence FROM invoice").fetchall() == [(7,)]
+        assert database.execute("SELECT fence FROM invoice WHERE id = 42").fetchall() == [(7,)]
         assert database.execute(INSERT, {"fence": 8}).rowcount == 1
 
+    def test_a_row_that_was_there_before_fences_can_be_written(self, database: sqlite3.Connection) -> None:
+        assert database.execute(UPDATE.replace("42", "41"), {"fence": 1}).rowcount == 1
+
     def test_one_fence_for_many_rows(self, database: sqlite3.Connection) -> None:
-        database.execute("INSERT INTO fence VALUES ('nightly-report', 7)")
         [update] = [line for line in MANY.split(";") if "UPDATE" in line]
+        assert database.execute(update, {"fence": 7}).rowcount == 1
         assert database.execute(update, {"fence": 6}).rowcount == 0
         assert database.execute(update, {"fence": 8}).rowcount == 1
 

@@ -291,6 +291,8 @@ def test_a_refusal_has_a_status_of_its_own_and_the_command_is_not_started(
     ):
         done = finish(cluster, *words, *command)
         assert (done.returncode, told in done.stderr) == (status, True), done
+    quiet = finish(cluster, "--quiet", "taken", *command)
+    assert (quiet.returncode, quiet.stderr) == (TAKEN, "")
     words = [LOCKCTL, "--socket", nowhere, "run", "x", *command]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, nowhere in done.stderr) == (UNREACHABLE, True)

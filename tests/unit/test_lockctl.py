@@ -161,6 +161,20 @@ def test_an_unreachable_agent_gives_69_and_a_lost_lease_76(
     assert "nobody renewed it" in done.stderr
 
 
+@pytest.mark.parametrize("code", ["TAKEN", "TIMEOUT", "NOQUORUM", "DENIED"])
+def test_a_quiet_run_says_nothing_of_contention_and_everything_of_the_rest(
+    type_: Type, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    def refuse(job: Job) -> int:
+        raise Refused(code, "why it was", "LOCK")
+
+    monkeypatch.setattr(lockctl_locks, "run", refuse)
+    quiet, plain = type_("run --quiet r -- true"), type_("run r -- true")
+    assert quiet.exit_code == plain.exit_code
+    assert plain.stderr.startswith(f"lockctl: {code} why it was")
+    assert quiet.stderr == ("" if code in ("TAKEN", "TIMEOUT") else plain.stderr)
+
+
 def test_errors_cannot_steer_the_terminal(type_: Type) -> None:
     assert "\x1b" not in type_("lock r", {"LOCK": Refused("ERR", "bad \x1b[2J", "LOCK")}).stderr
 

@@ -14,9 +14,9 @@ def masters(on: Any, host: str = "a1") -> list[dict[str, Any]]:
     return rows
 
 
-def votes(on: Any) -> dict[str, int]:
+def votes(on: Any, host: str = "a1") -> dict[str, int]:
     """By name, 1 for each master that has its vote."""
-    return {row["name"]: row["vote"] for row in masters(on)}
+    return {row["name"]: row["vote"] for row in masters(on, host)}
 
 
 def states(on: Any, host: str = "a1") -> dict[str, str]:

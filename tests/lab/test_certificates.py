@@ -284,7 +284,33 @@ def test_without_the_key_of_the_authority_nothing_is_signed_and_it_says_what_to_
     assert files(tmp_path, "*") == before
     rotates(site, tmp_path, "introduce")
     (tmp_path / "tls/a1.pem").unlink()
-    assert "no authority can sign yet" in " ".join(site(status=2).split())
+    assert ".pem or .key of a1 is missing, and no authority can sign yet" in " ".join(site(status=2).split())
+
+
+def test_a_host_that_is_left_out_needs_no_certificate_until_the_next_authority_signs(
+    site: Callable[..., str], tmp_path: Path
+) -> None:
+    site()
+    (tmp_path / "tls/ca.key").unlink()
+    rotates(site, tmp_path, "introduce")
+    for lost in files(tmp_path, "a1.*"):
+        (tmp_path / "tls" / lost).unlink()
+    hosts = tmp_path / "hosts.yml"
+    document = yaml.safe_load(hosts.read_text())
+    document["all"]["children"]["lock_present"] = {"hosts": {"m1": {}, "m2": {}}}
+    hosts.write_text(yaml.safe_dump(document))
+    assert " changed=0 " in site()
+    rotates(site, tmp_path, "change over")
+    assert believed(tmp_path / "tls/a1.pem", tmp_path / "tls/ca.pem")
+
+
+def test_hosts_have_a_certificate_for_metrics_only_where_something_of_lockd_serves_them(
+    site: Callable[..., str], tmp_path: Path
+) -> None:
+    site("-e", json.dumps({"lockd_metrics_tls": True, "lockd_node_exporter_enabled": False}))
+    assert set(files(tmp_path, "*.metrics.pem")) == {"a1.metrics.pem"}
+    site("-e", json.dumps({"lockd_metrics_tls": True}))
+    assert set(files(tmp_path, "*.metrics.pem")) == {f"{name}.metrics.pem" for name in HOSTS}
 
 
 def test_a_next_authority_whose_key_is_lost_too_is_followed_by_another(

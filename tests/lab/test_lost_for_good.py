@@ -182,6 +182,30 @@ def test_secrets_that_are_lost_come_back_from_the_hosts_and_another_authority_si
     shutil.rmtree(lost)
 
 
+def test_lost_secrets_come_back_while_a_master_and_an_app_host_are_dead(
+    cluster: Cluster, on: Any, old_machine: Path
+) -> None:
+    """And so does what is left of the two: another machine for the master, and the app host as it was."""
+    lab, all_vote = cluster.lab, dict.fromkeys(MASTERS, 1)
+    dead_app, without = lab.host("a2"), ("-e", f"absent={GONE},a2")
+    lost = (lab.folder / "secrets").rename(lab.folder / "secrets-lost")
+    with at_work(lab, f"secrets lost while {GONE} and a2 are dead", ["a1"]) as work:
+        dead_app.kill()
+        lab.host(GONE).kill()
+        play(lab, "recover_secrets.yml", "-e", "recover_secrets=lab", *without).must_work()
+        play(lab, "rotate_ca.yml", *without).must_work()
+        boot(cluster, lambda: lab.new_machine(GONE, old_machine))
+        until(lambda: on(GONE).check_output("hostname") == GONE, "the new machine lets us in")
+        play(lab, "replace_master.yml", "-e", f"replace_master={GONE}", "-e", "absent=a2").must_work()
+        dead_app.start()
+        dead_app.wait_booted()
+        play(lab, "site.yml").must_work()
+    work.must_be_flawless()
+    for host in APPS:
+        assert votes(on, host) == all_vote
+    shutil.rmtree(lost)
+
+
 def test_a_dead_monitoring_host_stops_no_play_and_another_takes_its_place(
     cluster: Cluster, ask: Callable[[str], Any]
 ) -> None:

@@ -104,5 +104,40 @@ def test_it_moves_away_from_a_host_that_is_dead_and_that_comes_back(
     assert addresses(on, "a2") == MASTERS
 
 
+def test_a_host_that_it_left_earlier_takes_it_back_only_when_it_is_blank(
+    moved: Cluster, on: Any, spare: Host
+) -> None:
+    """Its votes would count twice, and those of a copy of the old machine. With m5 down, and interrupted."""
+    lab, dead = moved.lab, moved.lab.host("m5")
+    inventory.write(lab, {"lockd_max_ttl_ms": 5000}, "lower")
+    refused = move(moved, spare.address, name="lower")
+    refused.must_stop_with("may have granted leases of", "Nothing was changed")
+    refused = move(moved, spare.address)
+    refused.must_stop_with(f"{spare.address} has the data of a master", "Nothing was changed")
+    assert votes(on) == ALL
+    spare.run("systemctl", "stop", "lockd-master")
+    spare.run("find", "/var/lib/lockd-master", "-mindepth", "1", "-delete")
+    own, of_m4 = (host.run("cat", "/etc/machine-id") for host in (spare, lab.host("m4")))
+    spare.run("sh", "-c", f"echo {of_m4.strip()} >/etc/machine-id")
+    refused = move(moved, spare.address)
+    refused.must_stop_with(of_m4.strip(), "as of m4", "Nothing was changed")
+    spare.run("sh", "-c", f"echo {own.strip()} >/etc/machine-id")
+    with at_work(lab, "move_master.yml, interrupted, while another master is down") as work:
+        dead.kill()
+        broken = move(moved, spare.address, "-e", "absent=m5", "-e", "lockd_serial=none")
+        assert broken.status != 0
+        assert votes(on) == ALL | {MOVES: 0, "m5": 0}
+        assert spare.run("ls", "/var/lib/lockd-master/appendonlydir")
+        move(moved, spare.address, "-e", "absent=m5").must_work()
+        assert votes(on) == ALL | {"m5": 0}
+        dead.start()
+        dead.wait_booted()
+        until(lambda: masters(on, "a1")[4]["state"] == "outdated", "m5 has found that it missed something")
+        play(lab, "replace_master.yml", "-e", "replace_master=m5", inventory_name=ELSEWHERE).must_work()
+        move(moved, OLD, name=ELSEWHERE).must_work()
+    work.must_be_flawless()
+    assert votes(on) == ALL
+
+
 def row_of(on: Any, host: str) -> dict[str, Any]:
     return next(row for row in masters(on, host) if row["name"] == MOVES)

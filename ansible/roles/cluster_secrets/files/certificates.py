@@ -50,7 +50,8 @@ class Wanted:
     """What the inventory asks for. `masters`: what each host's master is called; `dry`: say what would be
     written, no more; `vault`: what keys are encrypted with, as `SecretFiles` has it; `rotate`: a step
     towards another authority, by its name in ROTATION; `own`: nothing is made, and what is there is looked
-    at; `metrics`: each host has a certificate for serving metrics, too."""
+    at; `metrics`: hosts that have a certificate for serving metrics, too; `absent`: hosts that the play
+    leaves out, so nothing is brought to them."""
 
     folder: Path
     cluster: str
@@ -63,12 +64,20 @@ class Wanted:
     vault: list[list[str]] = field(default_factory=list)
     rotate: str = ""
     own: bool = False
-    metrics: bool = False
+    metrics: list[str] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
 
     def hosts(self) -> list[str]:
         """Whose certificates there are."""
-        hosts = [*self.masters, *self.agents]
-        return hosts + [f"{host}.{METRICS}" for host in hosts if self.metrics]
+        return [*self.masters, *self.agents, *map(_metrics_of, self.metrics)]
+
+    def present(self) -> list[str]:
+        """Whose certificates the play needs."""
+        return [name for name in self.hosts() if name not in (*self.absent, *map(_metrics_of, self.absent))]
+
+
+def _metrics_of(host: str) -> str:
+    return f"{host}.{METRICS}"
 
 
 class Folder:
@@ -271,13 +280,15 @@ def wait_for_the_next(wanted: Wanted, folder: Folder) -> None:
             " cluster, or from your backup. If there is none, run recover_secrets.yml. Nothing of the cluster"
             " was changed"
         )
-    for name in wanted.hosts():
-        if folder.certificate(name) is None or not folder.has_key(name):
-            raise Unusable(
-                f"{wanted.folder}: {name}.pem or {name}.key is missing, and no authority can sign yet."
-                " Leave that host out of the inventory until rotate_ca.yml has ended. Nothing of the cluster"
-                " was changed"
-            )
+    missing = [
+        name for name in wanted.present() if folder.certificate(name) is None or not folder.has_key(name)
+    ]
+    if missing:
+        raise Unusable(
+            f"{wanted.folder}: .pem or .key of {', '.join(missing)} is missing, and no authority can sign"
+            " yet. Leave out such a host (-e absent=) until rotate_ca.yml has ended. Nothing of the cluster"
+            " was changed"
+        )
 
 
 def introduce(wanted: Wanted, folder: Folder) -> None:

@@ -59,8 +59,9 @@ class ClientError(Exception):
         self.response = {"Error": {"Code": code}}
 
 
-class TooLate(Exception):
-    pass
+SCOPE: dict[str, Any] = {}
+exec(PUT, SCOPE)
+TooLate = SCOPE["TooLate"]
 
 
 class Bucket:
@@ -91,9 +92,7 @@ class Bucket:
 
 class TestObjectStores:
     def put(self, bucket: Bucket, fence: int) -> None:
-        scope: dict[str, Any] = {"TooLate": TooLate}
-        exec(PUT, scope)
-        scope["put"](bucket, "reports", "today", b"", fence)
+        SCOPE["put"](bucket, "reports", "today", b"", fence)
 
     def test_a_late_writer_is_refused(self) -> None:
         bucket = Bucket()

@@ -10,7 +10,9 @@ from dashboards.graph import BARS, STACKED, Axis, lines
 from dashboards.panels import GREEN, ORANGE, RED, YELLOW, ask
 from dashboards.queries import (
     AGENTS_SILENT,
+    CANARY_LATE,
     CANARY_P99,
+    CANARY_TOO_LATE_S,
     FEW,
     LOCKS_BY_HOST,
     LOOP_LAG,
@@ -31,7 +33,6 @@ from dashboards.queries import (
 from dashboards.shared import LOCKS_WORDS
 from dashboards.table import Column, table
 
-CANARY_AGE = f"time() - max by (instance) ({agent('lockd_canary_last_success_timestamp_seconds')})"
 CONNECTIONS_ALLOWED = agent("lockd_limit_max", 'limit="connections"')
 LIMIT_USED = f"max by (instance, limit) ({agent('lockd_limit_used')} / ({agent('lockd_limit_max')} > 0))"
 PROCESSOR_USED = f"sum by (instance) ({per_second('process_cpu_seconds_total')})"
@@ -80,8 +81,9 @@ def of_worst(name: str, expr: str, **shown: Any) -> Column:
 
 SUMMARY = table(
     f"{FEW} worst hosts now",
-    "Hosts whose apps get no locks come first, then those with the highest event-loop lag. The name"
-    " links to the host.",
+    "Hosts whose apps get no locks come first, then those with the highest event-loop lag. canary late:"
+    " for how long it has been more than three of its intervals since the agent's own lock last worked."
+    " The name links to the host.",
     Column(
         "instance", link=("Only this host", link_to("lockd-agents", "instance", "${__data.fields.instance}"))
     ),
@@ -102,11 +104,13 @@ SUMMARY = table(
             thresholds=p.steps((None, "transparent"), (0.05, YELLOW), (0.25, ORANGE)),
         ),
         of_worst(
-            "last canary",
-            CANARY_AGE,
+            "canary late",
+            f"clamp_min(max by (instance) ({CANARY_LATE}), 0)",
             unit="s",
             decimals=0,
-            thresholds=p.steps((None, "transparent"), (60, YELLOW), (180, RED)),
+            thresholds=p.steps(
+                (None, "transparent"), (CANARY_TOO_LATE_S // 2, YELLOW), (CANARY_TOO_LATE_S, RED)
+            ),
         ),
         of_worst("CPU", PROCESSOR_USED, unit="percentunit"),
         of_worst("memory", MEMORY_USED, unit="bytes"),

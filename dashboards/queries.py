@@ -178,10 +178,14 @@ NOWHERE = -10
 """Is added to the number of the worst agent when no other is better off."""
 CANARY_FAILURES = 2
 """One may be a master that died in the midst of it."""
-_CANARY_SILENT = (
+CANARY_LATE = (
     f"time() - {agent('lockd_canary_last_success_timestamp_seconds')}"
-    f" > 3 * {agent('lockd_canary_interval_seconds')} + 60"
+    f" - 3 * ({agent('lockd_canary_interval_seconds')} > 0)"
 )
+"""How many seconds ago the canary should have worked at the latest; below 0 if that is still to come. Nothing
+once it is switched off: then the interval is 0 at once, while its last try may still go on."""
+CANARY_TOO_LATE_S = 60
+"""It was scraped a while ago."""
 LOCKS = " or ".join(
     (
         # Before what it said last, which Prometheus may know for minutes.
@@ -189,7 +193,7 @@ LOCKS = " or ".join(
         f"{NO_QUORUM} + 0 * ({MARGIN} < 0)",
         f"{STOPPING} + 0 * ({agent('lockd_draining')} == 1)",
         f"{REFUSED} + 0 * ({agent('lockd_canary_failures')} >= {CANARY_FAILURES})",
-        f"{REFUSED} + 0 * ({_CANARY_SILENT})",
+        f"{REFUSED} + 0 * ({CANARY_LATE} > {CANARY_TOO_LATE_S})",
         MARGIN,
     )
 )

@@ -52,7 +52,7 @@ class CanaryMetrics(Measured):
     def canary_failures(self) -> int:
         return self.trouble.failures
 
-    @gauge("When the canary last worked; absent until it has.")
+    @gauge("When the canary last worked; absent until it has, and while it is switched off.")
     def canary_last_success_timestamp_seconds(self) -> float | None:
         return self._worked_s
 
@@ -72,7 +72,8 @@ class CanaryMetrics(Measured):
         self._fails("UNRELEASED", "its release was not confirmed")
 
     def stopped(self) -> None:
-        """There is none any more."""
+        """There is none any more. When it last worked would only get older, and look like trouble."""
+        self._worked_s = None
         self.trouble = CanaryTrouble()
 
     def _fails(self, code: str, why: str) -> None:

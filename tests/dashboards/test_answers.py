@@ -90,6 +90,8 @@ def a_silent_agent(number: int = 1) -> dict[str, str]:
 EXPORTERS_DOWN = {'up{cluster="shop", job="lockd-masters", instance="m2:9100", master="m2"}': "0x40"}
 FULL_MASTERS = {"lockd_canary_failures": 2, "lockd_canary_last_success_timestamp_seconds": NOW_S - 20}
 NO_CANARY = {"lockd_canary_interval_seconds": 0, "lockd_canary_last_success_timestamp_seconds": None}
+SWITCHED_OFF = NO_CANARY | {"lockd_canary_last_success_timestamp_seconds": NOW_S - 500}
+"""Just now: its last try still goes on, so that it is still known when it worked before."""
 
 
 def agents(*those: dict[str, Any]) -> dict[str, str]:
@@ -117,6 +119,7 @@ def agents(*those: dict[str, Any]) -> dict[str, str]:
         (agents(*[{"lockd_draining": 1} | FULL_MASTERS] * 2), ("NO: STOPPING", RED)),
         # Without a canary nothing is known of one.
         (agents(NO_CANARY), ("YES", GREEN)),
+        (agents(SWITCHED_OFF), ("YES", GREEN)),
         (agents({}) | a_silent_agent(2), ("NOT ON ALL HOSTS", RED)),
         (a_silent_agent(1) | a_silent_agent(2), ("NO: AGENTS DOWN", RED)),
         ({}, ("NO AGENT KNOWN", RED)),
@@ -251,6 +254,28 @@ def test_each_host_says_what_keeps_its_apps_from_locks(
     asked = panel("lockd-agents", "Availability of locks, 10 worst hosts")
     [value] = values(asked["targets"][0]["expr"], an_agent(1, **now), tmp_path).values()
     assert displayed(asked, value)[0] == word
+
+
+def column(board: str, title: str, name: str) -> str:
+    """What a column of a table asks for."""
+    table = panel(board, title)
+    [organized] = [one["options"] for one in table["transformations"] if one["id"] == "organize"]
+    [value] = [value for value, heading in organized["renameByName"].items() if heading == name]
+    [expr] = [one["expr"] for one in table["targets"] if f"Value #{one['refId']}" == value]
+    return str(expr)
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "worked", "late"),
+    [(10, NOW_S - 15, [0]), (10, NOW_S - 100, [70]), (60, NOW_S - 100, [0]), (0, NOW_S - 100, [])],
+)
+def test_a_canary_is_late_by_its_interval(
+    interval_s: int, worked: int, late: list[int], tmp_path: Path
+) -> None:
+    names = ("lockd_canary_interval_seconds", "lockd_canary_last_success_timestamp_seconds")
+    series = an_agent(1, **dict(zip(names, (interval_s, worked), strict=True)))
+    asked = column("lockd-agents", "10 worst hosts now", "canary late")
+    assert list(values(asked, series, tmp_path).values()) == late
 
 
 # Events, bar by bar, of a real Prometheus that scraped every 15 s.

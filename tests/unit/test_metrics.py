@@ -268,6 +268,15 @@ def test_the_canary_says_how_it_fared_and_when_it_last_worked_and_counts_failure
     assert metrics.canary.trouble == (0, "", "")
 
 
+def test_of_a_canary_that_was_switched_off_nothing_is_said(metrics: Metrics) -> None:
+    """A time at which it last worked would look as if it had failed ever since."""
+    metrics.canary.worked(5 * MS)
+    metrics.canary.refused(Refusal(ErrorWord.NOQUORUM, "m1=error-OOM"), 3 * MS)
+    metrics.canary.stopped()
+    shows(metrics, {"canary_failures": 0})
+    assert "lockd_canary_last_success_timestamp_seconds" not in scraped(metrics)
+
+
 def test_refusals_about_leases_are_no_refusals_of_locks(metrics: Metrics) -> None:
     """Or an app that extends what is long over would look like an outage, or like contention."""
     before = scraped(metrics)

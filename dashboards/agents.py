@@ -18,6 +18,7 @@ from dashboards.queries import (
     LOOP_LAG,
     NO_ANSWER,
     NO_QUORUM,
+    NO_SOCKET,
     REFUSED,
     STOPPING,
     agent,
@@ -32,12 +33,29 @@ from dashboards.queries import (
 )
 from dashboards.shared import LOCKS_WORDS
 from dashboards.table import Column, table
+from lockd.core.slewing import MOST_PPM
 
 CONNECTIONS_ALLOWED = agent("lockd_limit_max", 'limit="connections"')
 LIMIT_USED = f"max by (instance, limit) ({agent('lockd_limit_used')} / ({agent('lockd_limit_max')} > 0))"
 PROCESSOR_USED = f"sum by (instance) ({per_second('process_cpu_seconds_total')})"
 MEMORY_USED = f"max by (instance) ({agent('process_resident_memory_bytes')})"
+# What an agent says of itself that alerts are about, each with its word, the worst first.
+SOCKET = f"min by (instance) ({agent('lockd_app_socket_ok')})"
+SLEW = f"max by (instance) ({agent('lockd_clock_slew_ppm')})"
+JOURNAL = f"min by (instance) ({agent('lockd_journal_ok')})"
+RELOAD = f"min by (instance) ({agent('lockd_config_last_reload_successful')})"
+FAILED_CHECKS = {
+    "no socket": f"({SOCKET} == bool 0)",
+    "clock slewed": f"(abs({SLEW}) > bool {MOST_PPM})",
+    "journal not kept": f"({JOURNAL} == bool 0)",
+    "reload failed": f"({RELOAD} == bool 0)",
+}
 FAILED_CANARIES = events("lockd_canary_seconds_count", 'outcome!="granted"')
+
+
+THIS_HOST = Column(
+    "instance", link=("Only this host", link_to("lockd-agents", "instance", "${__data.fields.instance}"))
+)
 
 
 def _hosts(compared: str) -> str:
@@ -49,12 +67,14 @@ CAN_LOCK = lines(
     "Hosts by availability of locks",
     "Hosts by how many masters may still fail before their apps get no locks, or by why they get none."
     " If most hosts are red, look at the masters; if a few are, at the network path of these hosts."
-    " refused by the masters: enough masters have a vote, but the agent's own lock fails.",
+    " refused by the masters: enough masters have a vote, but the agent's own lock fails. no socket: new"
+    " apps can't connect; those that are connected go on.",
     [
         ask(_hosts(">= 2"), "ok"),
         ask(_hosts("== 1"), "1 more may fail"),
         ask(_hosts("== 0"), "no margin"),
         ask(_hosts(f"== {STOPPING}"), "stopping"),
+        ask(_hosts(f"== {NO_SOCKET}"), "no socket"),
         ask(_hosts(f"== {NO_ANSWER}"), "no answer"),
         ask(_hosts(f"== {REFUSED}"), "refused by the masters"),
         ask(_hosts(f"== {NO_QUORUM}"), "no quorum"),
@@ -63,7 +83,8 @@ CAN_LOCK = lines(
     drawn=STACKED,
     colors={
         "ok": GREEN, "1 more may fail": YELLOW, "no margin": ORANGE, "stopping": p.BLUE,
-        "no answer": "dark-red", "refused by the masters": "super-light-red", "no quorum": RED,
+        "no socket": "light-red", "no answer": "dark-red", "refused by the masters": "super-light-red",
+        "no quorum": RED,
     },
 )  # fmt: skip
 STATES = p.timeline(
@@ -84,9 +105,7 @@ SUMMARY = table(
     "Hosts whose apps get no locks come first, then those with the highest event-loop lag. canary late:"
     " for how long it has been more than three of its intervals since the agent's own lock last worked."
     " The name links to the host.",
-    Column(
-        "instance", link=("Only this host", link_to("lockd-agents", "instance", "${__data.fields.instance}"))
-    ),
+    THIS_HOST,
     [
         of_worst(
             "up",
@@ -127,6 +146,44 @@ SUMMARY = table(
     sort="locks",
     falling=False,
 )
+CHECKS = lines(
+    "Hosts by failed check",
+    "no socket: new apps can't connect. clock slewed: the host's clock is slewed faster than leases allow"
+    " for, so that its agent counts no votes. journal not kept: after its next restart the agent will not"
+    " know what apps hold. reload failed: the agent still uses its old configuration.",
+    [ask(f"sum({failed})", name) for name, failed in FAILED_CHECKS.items()],
+    axis=Axis("none", decimals=0, seen=1),
+    colors={
+        "no socket": RED, "clock slewed": ORANGE, "journal not kept": p.PURPLE, "reload failed": YELLOW,
+    },
+)  # fmt: skip
+_GRAVITY = " + ".join(f"{2**n} * {failed}" for n, failed in enumerate(reversed(FAILED_CHECKS.values())))
+
+
+def of_failing(name: str, expr: str, **shown: Any) -> Column:
+    return Column(name, f"{expr} and on (instance) topk({FEW}, {_GRAVITY})", **shown)
+
+
+FAILING = table(
+    f"Checks, {FEW} worst hosts now",
+    "Hosts whose checks fail come first. clock slew: how fast the host's clock is slewed, in ppm;"
+    f" leases allow for {MOST_PPM:,}. The name links to the host.",
+    THIS_HOST,
+    [
+        of_failing("failed", " + ".join(FAILED_CHECKS.values())),
+        of_failing("app socket", SOCKET, mappings=p.words((1, "ok", GREEN), (0, "GONE", RED))),
+        of_failing(
+            "clock slew",
+            SLEW,
+            unit="none",
+            decimals=0,
+            thresholds=p.steps((None, ORANGE), (-MOST_PPM, "transparent"), (MOST_PPM + 1, ORANGE)),
+        ),
+        of_failing("journal", JOURNAL, mappings=p.words((1, "ok", GREEN), (0, "NOT KEPT", ORANGE))),
+        of_failing("reload", RELOAD, mappings=p.words((1, "ok", GREEN), (0, "FAILED", ORANGE))),
+    ],
+    sort="failed",
+)
 VERSIONS = table(
     "Hosts by agent version",
     "If there is more than one for longer than a rollout takes, some hosts were left out.",
@@ -162,7 +219,7 @@ DIFFERENT_VERSIONS = p.stat(
 )
 WITHOUT_LOCKS = p.stat(
     "Hosts without locks",
-    "Hosts whose agent is up, but whose apps can't get locks now.",
+    "Hosts whose agent is up, but whose apps can't get locks now, or can't connect to it.",
     [ask(f"count({LOCKS_BY_HOST} < 0 != {NO_ANSWER}) or vector(0)", now=True)],
     unit="none",
     thresholds=p.steps((None, GREEN), (1, RED)),
@@ -325,6 +382,7 @@ BOARD = dashboard(
         ),
         (9, [(12, CAN_LOCK), (12, STATES)]),
         (13, [(24, SUMMARY)]),
+        (9, [(12, CHECKS), (12, FAILING)]),
         (6, [(12, VERSIONS), (12, FINGERPRINTS)]),
         (8, [(8, HEAT), (8, CANARY), (8, CANARY_FAILED)]),
         (8, [(8, LOOP), (8, PROCESSOR), (8, MEMORY)]),

@@ -55,9 +55,10 @@ SAFETY = (
 AVAILABLE = p.stat(
     "Can apps get locks?",
     "NO means on no host. NO QUORUM: too few masters have a vote; see Masters. REFUSED: enough masters"
-    " have a vote, but the agents' own lock fails; see the canary and the votes not counted. NOT ON ALL"
-    " HOSTS: Agents shows which hosts and why; orange if those agents are only stopping. NO MARGIN: if"
-    " one more master fails, no lock can be granted.",
+    " have a vote, but the agents' own lock fails; see the canary and the votes not counted. NO SOCKET:"
+    " the sockets that apps connect to are gone; apps that are connected go on. NOT ON ALL HOSTS: Agents"
+    " shows which hosts and why; orange if those agents are only stopping. NO MARGIN: if one more master"
+    " fails, no lock can be granted.",
     [ask(LOCKS_OF_THE_WORST, now=True)],
     thresholds=p.steps((None, RED), (1, GREEN)),
     mappings=LOCKS_ANYWHERE_WORDS,

@@ -173,7 +173,7 @@ NO_QUORUM_FOR = f"avg by (cluster) ({MARGIN} < bool 0) > {A_FEW}"
 """The share of agents that have no quorum, where those are more than a few."""
 
 # What keeps the apps of a host from having locks, as numbers below its agent's margin: the lower, the worse.
-NO_QUORUM, REFUSED, NO_ANSWER, STOPPING = -4, -3, -2, -1
+NO_QUORUM, REFUSED, NO_ANSWER, NO_SOCKET, STOPPING = -5, -4, -3, -2, -1
 NOWHERE = -10
 """Is added to the number of the worst agent when no other is better off."""
 CANARY_FAILURES = 2
@@ -194,6 +194,8 @@ LOCKS = " or ".join(
         f"{STOPPING} + 0 * ({agent('lockd_draining')} == 1)",
         f"{REFUSED} + 0 * ({agent('lockd_canary_failures')} >= {CANARY_FAILURES})",
         f"{REFUSED} + 0 * ({CANARY_LATE} > {CANARY_TOO_LATE_S})",
+        # The canary needs no socket.
+        f"{NO_SOCKET} + 0 * ({agent('lockd_app_socket_ok')} == 0)",
         MARGIN,
     )
 )

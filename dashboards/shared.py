@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dashboards import panels as p
 from dashboards.panels import BLUE, GREEN, ORANGE, PURPLE, RED, YELLOW
-from dashboards.queries import MASTER_STATES, NO_ANSWER, NO_QUORUM, NOWHERE, REFUSED, STOPPING
+from dashboards.queries import (
+    MASTER_STATES,
+    NO_ANSWER,
+    NO_QUORUM,
+    NO_SOCKET,
+    NOWHERE,
+    REFUSED,
+    STOPPING,
+)
 
 _COLORS = {
     "up": GREEN, "connecting": YELLOW, "loading": YELLOW, "stalled": YELLOW, "clock": ORANGE,
@@ -27,6 +35,7 @@ LOCKS_WORDS = [
         (NO_QUORUM, "no quorum", RED),
         (REFUSED, "refused by the masters", RED),
         (NO_ANSWER, "no answer", RED),
+        (NO_SOCKET, "no socket", RED),
         (STOPPING, "stopping", BLUE),
         (0, "no margin", RED),
         (1, "1 more may fail", YELLOW),
@@ -40,10 +49,12 @@ LOCKS_ANYWHERE_WORDS = [
         (NOWHERE + NO_QUORUM, "NO: NO QUORUM", RED),
         (NOWHERE + REFUSED, "NO: REFUSED", RED),
         (NOWHERE + NO_ANSWER, "NO: AGENTS DOWN", RED),
+        (NOWHERE + NO_SOCKET, "NO: NO SOCKET", RED),
         (NOWHERE + STOPPING, "NO: STOPPING", RED),
         (NO_QUORUM, "NOT ON ALL HOSTS", RED),
         (REFUSED, "NOT ON ALL HOSTS", RED),
         (NO_ANSWER, "NOT ON ALL HOSTS", RED),
+        (NO_SOCKET, "NOT ON ALL HOSTS", RED),
         (STOPPING, "NOT ON ALL HOSTS", ORANGE),
         (0, "YES, NO MARGIN", RED),
     ),

@@ -70,7 +70,8 @@ def said(title: str, series: MADE_UP, folder: Path) -> tuple[str, str]:
 def an_agent(number: int = 1, **now: float | None) -> dict[str, str]:
     """All that an agent says that is well, and what of it is otherwise `now` (None: not said)."""
     known = {
-        "up": 1, "lockd_masters": 5, "lockd_quorum": 3, "lockd_masters_voting": 5, "lockd_draining": 0,
+        "up": 1, "lockd_app_socket_ok": 1, "lockd_draining": 0,
+        "lockd_masters": 5, "lockd_quorum": 3, "lockd_masters_voting": 5,
         "lockd_canary_interval_seconds": 10, "lockd_canary_failures": 0,
         "lockd_canary_last_success_timestamp_seconds": NOW_S - 5,
     }  # fmt: skip
@@ -89,6 +90,7 @@ def a_silent_agent(number: int = 1) -> dict[str, str]:
 
 EXPORTERS_DOWN = {'up{cluster="shop", job="lockd-masters", instance="m2:9100", master="m2"}': "0x40"}
 FULL_MASTERS = {"lockd_canary_failures": 2, "lockd_canary_last_success_timestamp_seconds": NOW_S - 20}
+NO_SOCKET = {"lockd_app_socket_ok": 0}
 NO_CANARY = {"lockd_canary_interval_seconds": 0, "lockd_canary_last_success_timestamp_seconds": None}
 SWITCHED_OFF = NO_CANARY | {"lockd_canary_last_success_timestamp_seconds": NOW_S - 500}
 """Just now: its last try still goes on, so that it is still known when it worked before."""
@@ -115,6 +117,10 @@ def agents(*those: dict[str, Any]) -> dict[str, str]:
         (agents({}, {"lockd_canary_failures": 1}), ("YES", GREEN)),
         # The event loop hangs, so that not even failures are counted.
         (agents({}, {"lockd_canary_last_success_timestamp_seconds": NOW_S - 100}), ("NOT ON ALL HOSTS", RED)),
+        # The canary does not need it.
+        (agents({}, NO_SOCKET), ("NOT ON ALL HOSTS", RED)),
+        (agents(NO_SOCKET, NO_SOCKET), ("NO: NO SOCKET", RED)),
+        (agents(*[NO_SOCKET | FULL_MASTERS] * 2), ("NO: REFUSED", RED)),
         (agents({}, {"lockd_draining": 1}), ("NOT ON ALL HOSTS", ORANGE)),
         (agents(*[{"lockd_draining": 1} | FULL_MASTERS] * 2), ("NO: STOPPING", RED)),
         # Without a canary nothing is known of one.
@@ -245,6 +251,7 @@ def test_what_an_agent_said_last_is_nothing_once_it_is_down(tmp_path: Path) -> N
         ({"lockd_masters_voting": 3}, "no margin"),
         ({"lockd_masters_voting": 1}, "no quorum"),
         (FULL_MASTERS, "refused by the masters"),
+        (NO_SOCKET, "no socket"),
         ({"lockd_draining": 1}, "stopping"),
     ],
 )
@@ -254,6 +261,39 @@ def test_each_host_says_what_keeps_its_apps_from_locks(
     asked = panel("lockd-agents", "Availability of locks, 10 worst hosts")
     [value] = values(asked["targets"][0]["expr"], an_agent(1, **now), tmp_path).values()
     assert displayed(asked, value)[0] == word
+
+
+def test_what_an_agent_says_of_itself_is_counted_and_its_worst_hosts_are_shown(tmp_path: Path) -> None:
+    """A dozen hosts could not reload, which hides none with a graver trouble, and no host that is well takes
+    the place of one of theirs."""
+    well = {
+        "lockd_clock_slew_ppm": 1000, "lockd_journal_ok": 1, "lockd_config_last_reload_successful": 1,
+    }  # fmt: skip
+    trouble = {
+        1: {"lockd_clock_slew_ppm": -1001}, 2: {"lockd_journal_ok": 0}, 3: NO_SOCKET,
+        **{number: {"lockd_config_last_reload_successful": 0} for number in range(4, 16)},
+    }  # fmt: skip
+    series: dict[str, str] = {}
+    for number in range(1, 21):
+        series |= an_agent(number, **well | trouble.get(number, {}))
+    counted = {
+        target["legendFormat"]: values(target["expr"], series, tmp_path)["{}"]
+        for target in panel("lockd-agents", "Hosts by failed check")["targets"]
+    }
+    assert counted == {"no socket": 1, "clock slewed": 1, "journal not kept": 1, "reload failed": 12}
+
+    def shown(name: str) -> dict[str, float]:
+        found = values(column("lockd-agents", "Checks, 10 worst hosts now", name), series, tmp_path)
+        return {labels.split('"')[1].removesuffix(":9480"): value for labels, value in found.items()}
+
+    worst = {"web1", "web2", "web3"}
+    assert len(shown("failed")) == 10
+    assert set(shown("failed").values()) == {1}
+    assert worst < shown("failed").keys()
+    assert [host for host, ok in shown("app socket").items() if not ok] == ["web3"]
+    assert [host for host, ok in shown("journal").items() if not ok] == ["web2"]
+    assert {host for host, ok in shown("reload").items() if ok} == worst
+    assert shown("clock slew")["web1"] == -1001
 
 
 def column(board: str, title: str, name: str) -> str:
@@ -359,7 +399,7 @@ def test_bars_are_of_a_minute_at_least_so_that_each_has_a_scrape() -> None:
 
 
 def test_of_many_hosts_the_ten_worst_are_shown_and_the_others_counted(tmp_path: Path) -> None:
-    """Two have no quorum, three are silent, and of the others the slowest follow."""
+    """Two have no quorum, three are silent, one has no socket, and of the others the slowest follow."""
     series: dict[str, str] = {}
     for number in range(1, 31):
         series |= an_agent(number, lockd_event_loop_lag_max_seconds=number / 1000)
@@ -367,8 +407,9 @@ def test_of_many_hosts_the_ten_worst_are_shown_and_the_others_counted(tmp_path: 
         series |= an_agent(number, lockd_masters_voting=2)
     for number in (1, 2, 3):
         series |= dict.fromkeys(an_agent(number), "_x40") | a_silent_agent(number)
-    slowest = range(26, 31)
-    worst = {f'{{instance="web{number}:9480"}}' for number in (1, 2, 3, 4, 5, *slowest)}
+    series |= an_agent(6, **NO_SOCKET)
+    slowest = range(27, 31)
+    worst = {f'{{instance="web{number}:9480"}}' for number in (*range(1, 7), *slowest)}
     for target in panel("lockd-agents", "10 worst hosts now")["targets"][:2]:
         assert values(target["expr"], series, tmp_path).keys() == worst
     counted = {
@@ -376,14 +417,14 @@ def test_of_many_hosts_the_ten_worst_are_shown_and_the_others_counted(tmp_path: 
         for target in panel("lockd-agents", "Hosts by availability of locks")["targets"]
     }
     found = {name: number for name, number in counted.items() if number}
-    assert found == {"ok": 25, "no answer": 3, "no quorum": 2}
+    assert found == {"ok": 24, "no answer": 3, "no quorum": 2, "no socket": 1}
     [without] = panel("lockd-agents", "Hosts without locks")["targets"]
-    assert values(without["expr"], series, tmp_path) == {"{}": 2}
+    assert values(without["expr"], series, tmp_path) == {"{}": 3}
     [states] = panel("lockd-agents", "Availability of locks, 10 worst hosts")["targets"]
     # promtool's limit on samples is a small one.
     troubled = values(states["expr"].replace("$__interval", "5m"), series, tmp_path)
     assert len(troubled) == 10
-    assert sorted(troubled.values())[:6] == [-4, -4, -2, -2, -2, 2]
+    assert sorted(troubled.values())[:6] == [-5, -5, -3, -3, -3, -2]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Half an hour of a fleet of any number of hosts, made by a program: what dashboards ask for, and no more.
 
 Most of it is well. m2 was in quarantine for a while; one host is silent, one has lost its path to three
-masters, one is far from m3, one runs an older agent with another configuration; three leases were lost at
-once; the class `reports` is a hot one.
+masters, one is far from m3 and can't write its journal, one runs an older agent with another configuration
+that it could not reload; three leases were lost at once; the class `reports` is a hot one.
 """
 
 from __future__ import annotations
@@ -103,6 +103,9 @@ class Fleet:
         for name, value in self._gauges(chance, busy).items():
             yield one(name, value)
         yield one("lockd_masters_voting", voting)
+        yield one("lockd_app_socket_ok", 1)
+        yield one("lockd_journal_ok", float(number != 5))
+        yield one("lockd_config_last_reload_successful", float(number != 2))
         yield one("lockd_canary_failures", lambda t: float(cut_off and t > -360) * 9)
         yield one(
             "lockd_canary_last_success_timestamp_seconds",
@@ -143,6 +146,7 @@ class Fleet:
             "lockd_connections": round(20 * busy), "lockd_event_loop_lag_max_seconds": lag,
             "process_resident_memory_bytes": 40 * MIB * (1 + busy / 4),
             "process_start_time_seconds": self.now_s - 86_400 * chance.randint(1, 40),
+            "lockd_clock_slew_ppm": round(chance.gauss(0, 20)),
         }  # fmt: skip
 
     def _seen_by(
@@ -253,6 +257,8 @@ class Fleet:
         for name, severity, more in (
             ("LockdDown", "warning", {"instance": "web3:9480"}),
             ("LockdQuorumLost", "critical", {"instance": "web4:9480"}),
+            ("LockdReloadFailed", "warning", {"instance": "web2:9480"}),
+            ("LockdJournalNotKept", "warning", {"instance": "web5:9480"}),
             ("LockdMasterDiskFull", "warning", {"master": "m5"}),
         ):
             alert = firing | {"alertname": name, "severity": severity} | more

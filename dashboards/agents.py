@@ -307,7 +307,7 @@ CONNECTIONS = lines(
         ask(f"min({CONNECTIONS_ALLOWED})", "limit"),
     ],
     axis=Axis("none", log=True),
-    dashed=("limit",),
+    limits=("limit",),
 )
 LIMITS_USED = lines(
     f"Limits used, {FEW} highest",

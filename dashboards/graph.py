@@ -71,9 +71,11 @@ def lines(
     thresholds: Mapping[str, Any] | None = None,
     silence: str | None = None,
     colors: Mapping[str, str] | None = None,
+    limits: Sequence[str] = (),
     dashed: Sequence[str] = (),
 ) -> Panel:
-    """A graph over time. `thresholds` are drawn as lines; `dashed`: series that are limits.
+    """A graph over time. `thresholds` are drawn as lines; `limits`: series that are limits, dashed and red;
+    `dashed`: other dashed series.
 
     silence: what it means that there is no series at all, where that is the rule.
     """
@@ -86,7 +88,8 @@ def lines(
         **axis.range,
     }
     overrides = [*BY_NAME, *(coloured(f"^{name}$", color) for name, color in (colors or {}).items())]
-    overrides += [_limit(name) for name in dashed]
+    overrides += [of_series(f"^{name}", [*_DASHED, {"id": "color", "value": fixed(RED)}]) for name in limits]
+    overrides += [of_series(f"^{name}$", _DASHED) for name in dashed]
     config = {"defaults": defaults, "overrides": overrides}
     graph = panel("timeseries", title, description, targets, config, _OPTIONS)
     return graph | (_A_BAR_A_STEP if drawn is BARS else {})
@@ -115,8 +118,7 @@ _OPTIONS = {
     "tooltip": {"mode": "multi", "sort": "desc"},
 }
 
-
-def _limit(name: str) -> dict[str, Any]:
-    dash = {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 6]}}
-    unfilled = {"id": "custom.fillOpacity", "value": 0}
-    return of_series(f"^{name}", [dash, unfilled, {"id": "color", "value": fixed(RED)}])
+_DASHED = [
+    {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 6]}},
+    {"id": "custom.fillOpacity", "value": 0},
+]

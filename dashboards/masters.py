@@ -96,7 +96,7 @@ ROUND_TRIPS = lines(
     " of the master timeout. One slow master does no harm while the quorum is fast; three do.",
     [ask(VOTE_P99, "{{master}}"), ask(f"0.25 * {TIMEOUT}", "limit")],
     axis=Axis("s", log=True),
-    dashed=("limit",),
+    limits=("limit",),
 )
 MEDIANS = lines(
     "Vote round trip, median",
@@ -142,7 +142,7 @@ OFFSETS = lines(
     " has no vote for the longest TTL. The red lines are the offset that a fresh agent allows.",
     [ask(OFFSET, "{{master}}"), ask(ALLOWED_SKEW, "limit"), ask(f"-{ALLOWED_SKEW}", "limit below")],
     axis=Axis("s", least=None),
-    dashed=("limit",),
+    limits=("limit",),
 )
 JUMPS = lines(
     "Clock jumps and steps",

@@ -9,6 +9,7 @@ from dashboards.panels import BLUE, GREEN, ORANGE, PURPLE, RED, YELLOW, ask
 from dashboards.queries import (
     AGENTS_SILENT,
     ANSWERS,
+    BUDGET,
     BUDGET_LEFT,
     CLUSTER_OR_NONE,
     CONTENDED,
@@ -257,16 +258,20 @@ REPLICATION = lines(
     # None is red that one master in quarantine brings about, of however many.
     colors={"on 0": RED, "on 1": ORANGE, "on 2": YELLOW, "on 3": PURPLE, "on 4": BLUE, "on 5": GREEN},
 )
+WINDOWS = ("1h", "6h", "3d")
 BURN = lines(
-    "Error budget burn rate",
+    "Error budget burn rate, with and without the canary",
     "How many times faster than 99.9 % availability allows the error budget is spent. Above 14.4 over"
-    " one hour or 6 over six hours pages.",
+    " one hour or 6 over six hours pages; those count the agents' own lock, the canary, too. Dashed: what"
+    " apps themselves had, without the canary; nothing while no app asks.",
     [
-        ask(f"max({recorded(f'cluster:lockd_unavailable:ratio_rate{window}')}) / 0.001", f"over {window}")
-        for window in ("1h", "6h", "3d")
+        ask(f"max({recorded(f'cluster:lockd_{share}:ratio_rate{over}')}) / {BUDGET:g}", f"over {over}{of}")
+        for share, of in (("unavailable", ""), ("unavailable_without_canary", ", apps alone"))
+        for over in WINDOWS
     ],
     axis=Axis("none", seen=16),
-    colors={"over 1h": p.CALM[0], "over 6h": p.CALM[1], "over 3d": p.CALM[2]},
+    colors={f"over {window}(, apps alone)?": color for window, color in zip(WINDOWS, p.CALM, strict=False)},
+    dashed=[f"over {window}, apps alone" for window in WINDOWS],
     thresholds=p.steps((None, "transparent"), (6, ORANGE), (14.4, RED)),
 )
 CANARY = p.heatmap(

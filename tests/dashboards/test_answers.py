@@ -442,6 +442,25 @@ def test_the_budget_that_is_left_is_of_a_month(
     assert said("Error budget left", {}, tmp_path) == ("?", RED)
 
 
+def test_how_fast_the_budget_burns_is_drawn_with_the_canary_and_as_apps_alone_had_it(tmp_path: Path) -> None:
+    windows = ("1h", "6h", "3d")
+    series = {
+        f'cluster:lockd_unavailable{of}:ratio_rate{window}{{cluster="shop"}}': f"{share}x40"
+        for of, share in (("", 0.002), ("_without_canary", 0.02))
+        for window in windows
+    }
+    graph = panel("lockd-overview", "Error budget burn rate, with and without the canary")
+    drawn = {one["legendFormat"]: values(one["expr"], series, tmp_path)["{}"] for one in graph["targets"]}
+    alone = {f"over {window}, apps alone": pytest.approx(20) for window in windows}
+    assert drawn == {f"over {window}": pytest.approx(2) for window in windows} | alone
+    dashed = [
+        one["matcher"]["options"].strip("/")
+        for one in graph["fieldConfig"]["overrides"]
+        if any(setting["id"] == "custom.lineStyle" for setting in one["properties"])
+    ]
+    assert {name for name in drawn for pattern in dashed if re.search(pattern, name)} == alone.keys()
+
+
 def test_one_alert_on_many_hosts_is_one_row(tmp_path: Path) -> None:
     of = 'alertname="LockdDown", alertstate="firing", cluster="shop", severity="critical"'
     series = {f'ALERTS{{{of}, instance="web{number}:9480"}}': "1x40" for number in range(400)}

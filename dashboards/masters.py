@@ -224,10 +224,12 @@ DISK = lines(
     thresholds=p.steps((None, RED), (0.05, "transparent")),
 )
 DAY_S = 86_400
+# As LockdCertificateEnding, which is a warning and then critical.
+ENDING_SOON_DAYS, ENDING_DAYS = 30, 3
 CERTIFICATE = lines(
     "Days until the certificate expires",
     "For the certificate that each master shows to agents now. If agents see different certificates,"
-    " the one that expires first. Orange below 30 days, red below 7.",
+    f" the one that expires first. Orange below {ENDING_SOON_DAYS} days, red below {ENDING_DAYS}.",
     [
         ask(
             f"(min by (master) ({agent('lockd_master_certificate_expiry_timestamp_seconds', OF_MASTER)})"
@@ -237,7 +239,7 @@ CERTIFICATE = lines(
     ],
     axis=Axis("none", decimals=0),
     silence="masters don't use TLS",
-    thresholds=p.steps((None, RED), (7, ORANGE), (30, "transparent")),
+    thresholds=p.steps((None, RED), (ENDING_DAYS, ORANGE), (ENDING_SOON_DAYS, "transparent")),
 )
 CHRONY = p.timeline(
     "Clock synchronisation",

@@ -498,6 +498,20 @@ def test_what_alerts_on_a_master_are_about_is_shown_by_master(tmp_path: Path) ->
     assert displayed(panel("lockd-masters", "Last AOF rewrite"), 0) == ("FAILED", RED)
 
 
+def test_a_certificate_is_orange_and_red_from_the_days_on_which_its_alert_warns_and_pages() -> None:
+    days = {
+        alert["labels"]["severity"]: int(re.findall(r"< (\d+) \* 86400", alert["expr"])[0])
+        for alert in ALL_ALERTS
+        if alert["alert"] == "LockdCertificateEnding"
+    }
+    drawn = panel("lockd-masters", "Days until the certificate expires")
+    steps = drawn["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    assert {step["color"]: step["value"] for step in steps} == {
+        RED: None, ORANGE: days["critical"], "transparent": days["warning"],
+    }  # fmt: skip
+    assert f"Orange below {days['warning']} days, red below {days['critical']}." in drawn["description"]
+
+
 def test_a_site_can_be_chosen_and_need_not_be_there(tmp_path: Path) -> None:
     """Targets without the label are of all sites."""
     series = an_agent(1) | {

@@ -11,6 +11,8 @@ from tests.lab.lab import REPOSITORY
 from tests.lab.tasks import read, tasks_of
 
 NOTED = r"template_vars=\{'note': '([a-z-]+)'|lockd_started_with_note: ([a-z-]+)"
+# A variable that may be missing; not `host.name` and not `map('first') | first | default`.
+TAKEN = re.compile(r"(?<![.\w])(?!(?:first|last)\b)([a-z_]\w*) \| default\(")
 ROLES = sorted(path for path in (REPOSITORY / "ansible/roles").iterdir() if path.is_dir())
 
 
@@ -42,6 +44,14 @@ def test_a_default_in_the_specification_is_the_one_that_counts(role: Path) -> No
 def test_variables_carry_the_name_of_their_role(role: Path) -> None:
     prefix = "lockd_" if role.name == "lockd" else f"lockd_{role.name}_"
     assert [name for name in read(role / "defaults/main.yml") if not name.startswith(prefix)] == []
+
+
+def test_what_a_role_takes_from_outside_carries_the_name_of_lockd(role: Path) -> None:
+    """A variable of somebody else's could otherwise switch off what a role checks."""
+    files = [path for path in role.rglob("*") if path.suffix in (".yml", ".j2")]
+    taken = {name for path in files for name in TAKEN.findall(path.read_text())}
+    of_others = {"ansible_host", "revoke_agent"}  # Ansible's; what revoke_agent.yml was called with
+    assert [name for name in sorted(taken - of_others) if not name.startswith("lockd_")] == []
 
 
 def test_main_is_a_list_of_tagged_steps(role: Path) -> None:

@@ -36,6 +36,13 @@ def test_no_play_is_of_the_controller_alone_as_a_limit_would_skip_it() -> None:
     assert [one["name"] for one in plays if one.get("hosts") == "localhost"] == []
 
 
+def test_every_playbook_begins_with_masters_and_app_hosts_as_a_limit_would_skip_all_of_it() -> None:
+    """One that is for one kind of host only ends with success where --limit names a host of the other."""
+    for path in PLAYBOOKS:
+        first = yaml.safe_load(path.read_text())[0]["hosts"].split(":")
+        assert first == ["all"] or {"lock_masters", "lock_apps"} <= set(first), path.name
+
+
 def test_every_play_of_day_2_looks_at_all_of_the_cluster_before_anything_else() -> None:
     """What is found then, and that nothing was changed: test_prechecks.py."""
     for name in DAY2:

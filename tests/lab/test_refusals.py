@@ -53,6 +53,18 @@ def test_no_master_is_replaced_without_a_quorum_of_the_others(
     assert "recover_cluster.yml -e recover_cluster=shop. Nothing was changed." in said
 
 
+@pytest.mark.parametrize("words", [("revoke_agent", "a2"), ("recover_cluster", "shop")])
+@pytest.mark.parametrize("limit", ["a2", "m1", "mon1"])
+def test_a_play_for_the_masters_does_not_end_well_where_a_limit_leaves_them_out(
+    tmp_path: Path, words: tuple[str, str], limit: str
+) -> None:
+    """It would shut nobody out, and say nothing of it."""
+    play, name = words
+    said = refused(inventory(tmp_path), f"{play}.yml", "-e", f"{play}={name}", "--limit", limit)
+    assert f"Run the play without --limit ({limit})" in said
+    assert "Nothing was changed." in said
+
+
 @pytest.mark.parametrize(("address", "whose"), [("127.0.2.2", "a2"), ("127.0.3.1", "mon1"), ("a3", "a3")])
 def test_a_master_moves_to_no_host_that_is_something_else(tmp_path: Path, address: str, whose: str) -> None:
     words = ("-e", "move_master=m3", "-e", f"address={address}")

@@ -45,7 +45,8 @@ def main() -> None:
     for unit in wanted["masked"]:
         if is_active(unit):
             print(
-                f"{unit} runs, and lockd would mask it (if nobody needs it: systemctl disable --now {unit})"
+                f"{unit} runs, and lockd would mask it (if nobody needs it: "
+                f"`sudo systemctl disable --now {unit}`)"
             )
 
 

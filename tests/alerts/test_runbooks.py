@@ -25,6 +25,7 @@ from lockd.guard.reasons import Reason
 from lockd.lockctl import doctor
 from lockd.lockctl import view as lockctl_views
 from lockd.lockctl.main import main
+from tests.docs.texts import FOR_ROOT
 from tests.harness.prometheus import ALERTS, ALL_ALERTS, ROOT, rules
 
 ABOUT = ALERTS / "runbooks/README.md"
@@ -40,13 +41,6 @@ EVERYWHERE = {"systemctl", "journalctl", "grep", "ls", "cat", "df", "du", "ps", 
 # Only in steps, where they stand between words.
 IN_STEPS = {"sysctl", "openssl", "systemd-tmpfiles"}
 DISTRIBUTION = {"prometheus", "prometheus-alertmanager", "prometheus-node-exporter", "chrony"}
-# What refuses others or shows them nothing: units, the journal, what is for root and a group.
-FOR_ROOT = re.compile(
-    r"^(?:journalctl |systemctl (?:start|stop|restart|reload|kill) .*[a-z]"
-    r"|lockd-guard status|lockd check-config /etc"
-    r"|lockctl (?:cluster|force-release|locks|master|masters|ping|reload) ?|systemd-tmpfiles |redis-cli -s"
-    r"|(?:amtool check-config|openssl x509 .*|grep .*|ls .*) (?:/etc/lockd|/etc/prometheus/alertmanager))"
-)
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation", "When it is over", "Whom to call"]
 # As README.md has them.
 WHERE = re.compile(

@@ -43,6 +43,16 @@ def test_every_playbook_begins_with_masters_and_app_hosts_as_a_limit_would_skip_
         assert first == ["all"] or {"lock_masters", "lock_apps"} <= set(first), path.name
 
 
+def test_a_rotation_that_is_over_on_the_controller_says_that_site_yml_is_left() -> None:
+    """Run again, rotate_ca.yml would introduce a third authority."""
+    text = (ANSIBLE / "rotate_ca.yml").read_text()
+    *_, removes, last = yaml.safe_load(text)
+    assert removes["tasks"][0]["vars"]["lockd_cluster_secrets_rotate"] == "forget"
+    assert "{{ lockd_play }} site.yml" in removes["tasks"][-1]["ansible.builtin.debug"]["msg"]
+    assert last["ansible.builtin.import_playbook"] == "site.yml"
+    assert "interrupted in the last site.yml, run site.yml instead" in text
+
+
 def test_every_play_of_day_2_looks_at_all_of_the_cluster_before_anything_else() -> None:
     """What is found then, and that nothing was changed: test_prechecks.py."""
     for name in DAY2:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,11 +49,12 @@ def inventory(
     return path
 
 
-def run(hosts: Path, playbook: Path, *words: str) -> str:
+def run(hosts: Path, playbook: Path, *words: str, **environment: str) -> str:
     """All that it says, in one line. Programs in the folder of the inventory are found before others."""
     done = local_ansible.run(
         "ansible-playbook", "-i", hosts, "-e", f"ansible_playbook_python={sys.executable}", *words, playbook,
         ANSIBLE_HOME=str(hosts.parent / "home"), PATH=f"{hosts.parent}:{os.environ['PATH']}",
+        **environment,
     )  # fmt: skip
     return f"status {done.returncode}: {local_ansible.said_by(done)}"
 
@@ -74,6 +76,31 @@ def judged(folder: Path, tasks: str, found: Hosts, **variables: Any) -> str:
 def told(folder: Path, text: str, **variables: Any) -> str:
     """What the plays would say by one of the variables that they share."""
     return played(folder, {"name": "Tell", "ansible.builtin.debug": {"msg": text}}, {"m1": {}}, variables)
+
+
+def rendered(hosts: Path, role: str, **expressions: str) -> dict[str, str]:
+    """What these are on the monitoring host, in a role whose defaults, variables and templates are the real
+    ones, and whose tasks only write that here."""
+    root = Path(tempfile.mkdtemp(dir=hosts.parent))
+    roles = root / "ansible/roles"
+    roles.mkdir(parents=True)
+    for name in ("alerts", "dashboards"):
+        (root / name).symlink_to(ANSIBLE.parent / name)
+    for path in (ANSIBLE / "roles").iterdir():
+        (roles / path.name).symlink_to(path)
+    (roles / role).unlink()
+    (roles / role / "tasks").mkdir(parents=True)
+    for part in ("defaults", "vars", "templates"):
+        (roles / role / part).symlink_to(ANSIBLE / "roles" / role / part)
+    write = {"content": "{{ item.value }}", "dest": str(root / "{{ item.key }}"), "mode": "0600"}
+    task = {"name": "Write it", "ansible.builtin.copy": write, "loop": "{{ wanted | dict2items }}"}
+    here = {"delegate_to": "localhost", "vars": {"wanted": expressions}}
+    (roles / role / "tasks/main.yml").write_text(yaml.safe_dump([task | here]))
+    play = {"name": "A test", "hosts": "mon1", "gather_facts": False, "roles": [role]}
+    (root / "play.yml").write_text(yaml.safe_dump([play]))
+    said = run(hosts, root / "play.yml", ANSIBLE_ROLES_PATH=str(roles))
+    assert said.startswith("status 0"), said
+    return {name: (root / name).read_text() for name in expressions}
 
 
 def played(folder: Path, task: Mapping[str, Any], found: Hosts, variables: Mapping[str, Any]) -> str:

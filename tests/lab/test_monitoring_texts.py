@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from alerts.build import LONGEST_INTERVAL_S
+from alerts.build import main as build
 from tests.lab.local_ansible import needs_ansible
-from tests.lab.nowhere import inventory, rendered
+from tests.lab.nowhere import inventory, judged, rendered
 
 pytestmark = needs_ansible
 
@@ -29,3 +31,27 @@ def test_alerts_link_to_where_grafana_says_that_it_is(
     hosts = inventory(tmp_path, **variables)
     assert rendered(hosts, "prometheus", url="{{ lockd_prometheus_grafana_url }}") == {"url": url}
     assert rendered(hosts, "grafana", url="{{ grafana_ini.server.root_url }}") == {"url": url}
+
+
+def interval(folder: Path, interval_s: int, **variables: Any) -> str:
+    """What the role says to it."""
+    check = folder / "check.yml"
+    check.write_text("- ansible.builtin.include_role: {name: prometheus, tasks_from: preflight}\n")
+    return judged(folder, str(check), {"m1": {}}, lockd_prometheus_scrape_interval_s=interval_s, **variables)
+
+
+def test_prometheus_scrapes_as_often_as_the_rules_need_it(tmp_path: Path) -> None:
+    assert interval(tmp_path, 30).startswith("status 0")
+    said = interval(tmp_path, 31)
+    assert "lockd_prometheus_scrape_interval_s is 31, and may be 1 to 30" in said
+    assert "make rules ARGS='--scrape-interval SECONDS" in said
+    assert "Nothing was changed." in said
+
+
+def test_rules_that_were_built_for_a_longer_interval_allow_it(tmp_path: Path) -> None:
+    built = tmp_path / "built"
+    assert build(["--scrape-interval", str(LONGEST_INTERVAL_S), "--out", str(built)]) == 0
+    rules = [str(path) for path in sorted(built.iterdir())]
+    said = interval(tmp_path, LONGEST_INTERVAL_S, lockd_prometheus_rules=rules)
+    assert said.startswith("status 0"), said
+    assert "may be 1 to 75" in interval(tmp_path, LONGEST_INTERVAL_S + 1, lockd_prometheus_rules=rules)

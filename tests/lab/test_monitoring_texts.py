@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,13 @@ import pytest
 from alerts.build import LONGEST_INTERVAL_S
 from alerts.build import main as build
 from tests.lab.local_ansible import needs_ansible
-from tests.lab.nowhere import inventory, judged, rendered
+from tests.lab.nowhere import APPS, MASTERS, inventory, judged, rendered
 
 pytestmark = needs_ansible
+TARGETS = {
+    "agents": "{{ lookup('ansible.builtin.template', 'agents.json.j2') }}",
+    "masters": "{{ lookup('ansible.builtin.template', 'masters.json.j2') }}",
+}
 
 
 @pytest.mark.parametrize(
@@ -55,3 +60,22 @@ def test_rules_that_were_built_for_a_longer_interval_allow_it(tmp_path: Path) ->
     said = interval(tmp_path, LONGEST_INTERVAL_S, lockd_prometheus_rules=rules)
     assert said.startswith("status 0"), said
     assert "may be 1 to 75" in interval(tmp_path, LONGEST_INTERVAL_S + 1, lockd_prometheus_rules=rules)
+
+
+def test_targets_have_the_site_of_their_host(tmp_path: Path) -> None:
+    """One entry for each site, and hosts without one have no such label."""
+    a, b = {"lockd_site": "a"}, {"lockd_site": "b"}
+    apps = {"a1": APPS["a1"] | a, "a2": APPS["a2"], "a3": APPS["a3"] | b, "a4": {"lockd_metrics": "x:1"} | a}
+    masters = {"m1": MASTERS["m1"] | b, "m2": MASTERS["m2"], "m3": MASTERS["m3"]}
+    written = rendered(inventory(tmp_path, masters, apps), "prometheus", **TARGETS)
+    agents, nodes = (json.loads(written[name]) for name in TARGETS)
+    assert agents == [
+        {"targets": ["127.0.2.1:9480", "x:1"], "labels": {"cluster": "shop", "site": "a"}},
+        {"targets": ["127.0.2.2:9480"], "labels": {"cluster": "shop"}},
+        {"targets": ["127.0.2.3:9480"], "labels": {"cluster": "shop", "site": "b"}},
+    ]
+    assert [one["labels"] for one in nodes] == [
+        {"cluster": "shop", "master": "m1", "site": "b"},
+        {"cluster": "shop", "master": "m2"},
+        {"cluster": "shop", "master": "m3"},
+    ]

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from alerts.build import LONGEST_INTERVAL_S
 from alerts.build import main as build
+from tests.harness.prometheus import RULES, output_of, program
 from tests.lab.local_ansible import needs_ansible
 from tests.lab.nowhere import APPS, MASTERS, inventory, judged, rendered
 
@@ -79,3 +81,46 @@ def test_targets_have_the_site_of_their_host(tmp_path: Path) -> None:
         {"cluster": "shop", "master": "m2"},
         {"cluster": "shop", "master": "m3"},
     ]
+
+
+def printed(folder: Path, cluster: str, **variables: Any) -> dict[str, Any]:
+    """What a play prints to add to a Prometheus of one's own, once it has written targets and rules there."""
+    there = folder / cluster
+    (there / "targets").mkdir(parents=True)
+    hosts = inventory(folder, lockd_cluster=cluster, lockd_prometheus_folder=str(there), **variables)
+    asked = {
+        **TARGETS,
+        "said": "{{ lookup('ansible.builtin.template', 'theirs.txt.j2') }}",
+        "rules": "{{ lockd_prometheus_rules_files }}",
+    }
+    written = rendered(hosts, "prometheus", **asked)
+    for name in TARGETS:
+        (there / f"targets/{name}.json").write_text(written[name])
+    for file in json.loads(written["rules"]):
+        Path(file["path"]).write_text(file["content"])
+    lines = written["said"].partition("Add:\n")[2].partition("\nThen reload it.")[0]
+    found: dict[str, Any] = yaml.safe_load(lines)
+    return found
+
+
+def test_one_prometheus_takes_two_clusters_and_the_rules_once(tmp_path: Path) -> None:
+    promtool = program("promtool")
+    first = printed(tmp_path, "shop")
+    second = printed(tmp_path, "bank", lockd_prometheus_rules=[])
+    assert second.keys() == {"scrape_configs"}
+    both = {**first, "scrape_configs": first["scrape_configs"] + second["scrape_configs"]}
+    assert [one["job_name"] for one in both["scrape_configs"]] == [
+        "lockd-agents-shop", "lockd-masters-shop", "alertmanager", "prometheus",
+        "lockd-agents-bank", "lockd-masters-bank",
+    ]  # fmt: skip
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(both))
+    said = output_of(promtool, "check", "config", str(tmp_path / "prometheus.yml"))
+    assert said.count("rules found") == len(RULES)
+    assert jobs(promtool, tmp_path, "lockd-agents-bank") == {"lockd"}
+    assert jobs(promtool, tmp_path, "lockd-masters-bank") == {"lockd-masters"}
+
+
+def jobs(promtool: str, folder: Path, name: str) -> set[str]:
+    """The label job of all that Prometheus scrapes by the job of that name. promtool waits to the end."""
+    asks = ("check", "service-discovery", "--timeout=5s", str(folder / "prometheus.yml"), name)
+    return {one["labels"]["job"] for one in json.loads(output_of(promtool, *asks))}

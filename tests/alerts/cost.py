@@ -153,7 +153,7 @@ class Side:
         found = set()
         for path in self.rules:
             for name, number, unit in re.findall(
-                r"([a-z_:][\w:]*)(?:\{[^{}]*\})?\[(\d+)([smhd])\]", path.read_text()
+                r"([a-z_:][\w:]*)(?:\{[^{}]*\})?\[(\d+)([smhd])(?::\w+)?\]", path.read_text()
             ):
                 if int(number) * _SECONDS[unit] >= LONG_S:
                     found.add(name)

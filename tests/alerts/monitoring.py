@@ -23,13 +23,15 @@ SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def shortened(text: str) -> str:
-    """Every `for: 5m`, `[5m]`, `interval: 1m` and `group_wait: 30s` divided by FACTOR."""
+    """Every `for: 5m`, `[5m]`, `[1h:1m]`, `interval: 1m` and `group_wait: 30s` divided by FACTOR."""
 
     def divide(match: re.Match[str]) -> str:
         ms = int(match[2]) * SECONDS[match[3]] * 1_000 // FACTOR
         return f"{match[1]}{ms}ms"
 
-    return re.sub(r"((?:for: |\[|\binterval: |group_wait: |group_interval: ))(\d+)([smhd])\b", divide, text)
+    return re.sub(
+        r"((?:for: |\[|:(?=\w+\])|\binterval: |group_wait: |group_interval: ))(\d+)([smhd])\b", divide, text
+    )
 
 
 @dataclass(frozen=True)

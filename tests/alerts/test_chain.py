@@ -31,8 +31,12 @@ def test_a_fault_fires_exactly_its_alerts_and_they_clear(where: Ground, fault: F
 
 
 def test_every_duration_of_a_rule_is_divided_and_nothing_else() -> None:
-    text = "rate(x[5m]) > 60\nfor: 1m\ninterval: 1m\nrepeat_interval: 5m\nrecord: a:b:p99_5m\n"
+    text = (
+        "rate(x[5m]) > 60\nmax_over_time(y[1h:1m])\nfor: 1m\ninterval: 1m\n"
+        "repeat_interval: 5m\nrecord: a:b:p99_5m\n"
+    )
     assert FACTOR == 20
     assert shortened(text) == (
-        "rate(x[15000ms]) > 60\nfor: 3000ms\ninterval: 3000ms\nrepeat_interval: 5m\nrecord: a:b:p99_5m\n"
+        "rate(x[15000ms]) > 60\nmax_over_time(y[180000ms:3000ms])\nfor: 3000ms\ninterval: 3000ms\n"
+        "repeat_interval: 5m\nrecord: a:b:p99_5m\n"
     )

@@ -27,7 +27,7 @@ def agent() -> Agent:
 
 def windows(expr: str) -> Iterator[tuple[str, int]]:
     """What is read over a range, and over how many seconds."""
-    for name, number, unit in re.findall(r"([a-z_:][\w:]*)(?:\{[^{}]*\})?\[(\d+)([smhd])\]", expr):
+    for name, number, unit in re.findall(r"([a-z_:][\w:]*)(?:\{[^{}]*\})?\[(\d+)([smhd])(?::\w+)?\]", expr):
         yield name, int(number) * SECONDS[unit]
 
 

@@ -124,7 +124,7 @@ def closed_values(family: Any, label: str) -> tuple[str, ...]:
 
 
 def page(config: Config = EXAMPLE) -> str:
-    """The same for every configuration."""
+    """The same for every configuration with these timeouts."""
     of_agent = agent_families(config)
     return "\n".join(
         [
@@ -135,7 +135,7 @@ def page(config: Config = EXAMPLE) -> str:
             "",
             "`process_*` and `python_*`, as of every Python process: CPU, memory, open files, start time.",
             "",
-            "Buckets of histograms, upper bounds in seconds:",
+            "Buckets of histograms, upper bounds in seconds (where `timeouts.master_ms` is 250):",
             "",
             *bounds(of_agent),
             "",

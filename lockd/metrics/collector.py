@@ -48,7 +48,9 @@ class Metrics(Collector):
         self.reload = ReloadMetrics()
         self.agent = AgentMetrics()
         self.leases = LeaseMetrics(self.agent, now_ns)
-        self.masters = MasterMetrics([master.name for master in current.config.masters])
+        self.masters = MasterMetrics(
+            [master.name for master in current.config.masters], current.config.timeouts.master_ms
+        )
         self.canary = CanaryMetrics(current)
         self.configure(current.config)
         self.occupancy = RecentOccupancy(self._uncounted, NOTHING, now_ns)

@@ -16,15 +16,17 @@ NOT_COUNTED = (
 )  # fmt: skip
 """Why the vote of a master did not count."""
 
-ROUND_TRIP_S = {
-    "vote": (0.001, 0.002, 0.005, 0.01, 0.03, 0.06, 0.25, 1.0),
-    "probe": (0.001, 0.01, 0.1),
-}
-"""Upper bounds in seconds, by what is asked."""
 
+def round_trip_bounds_s(timeout_ms: int) -> dict[str, list[float]]:
+    """Upper bounds in seconds, by what is asked, where a master has so long to answer.
 
-def _round_trips() -> dict[str, Histogram]:
-    return {question: Histogram(bounds_s) for question, bounds_s in ROUND_TRIP_S.items()}
+    LockdMasterSlow fires when 1 % of the votes take longer than a quarter of that. A quantile is exact only
+    where it is compared with one of the bounds.
+    """
+    return {
+        "vote": sorted({0.001, 0.002, 0.005, 0.01, 0.03, 0.1, timeout_ms / 4e3, timeout_ms / 1e3}),
+        "probe": [0.001, 0.01, 0.1],
+    }
 
 
 class MasterCounts(Measured):
@@ -32,8 +34,9 @@ class MasterCounts(Measured):
 
     master_round_trip_seconds = timed(
         "Time from asking a master to its answer. A vote includes the master's fsync, a probe only reads its"
-        " clock. Of votes that arrive together, one is counted.",
-        _round_trips,
+        " clock. Of votes that arrive together, one is counted. A quarter of timeouts.master_ms and all of it"
+        " are bounds of the buckets of votes.",
+        dict[str, Histogram],
         by="question",
     )
     master_votes_not_counted = counted(
@@ -46,12 +49,18 @@ class MasterCounts(Measured):
         "Connections to a master that were closed because of an answer that makes no sense.", int
     )
 
+    def __init__(self, timeout_ms: int) -> None:
+        super().__init__()
+        self.master_round_trip_seconds = {
+            question: Histogram(bounds_s) for question, bounds_s in round_trip_bounds_s(timeout_ms).items()
+        }
+
 
 class MasterMetrics:
     """`masters.fleet.Gauge`: the links report to it, by their number."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._of = [(name, MasterCounts()) for name in names]
+    def __init__(self, names: Sequence[str], timeout_ms: int) -> None:
+        self._of = [(name, MasterCounts(timeout_ms)) for name in names]
 
     def votes_of(self, master: int) -> Callable[[int], None]:
         """Call it with the time from asking a master for a vote to its answer, its fsync included."""

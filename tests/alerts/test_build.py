@@ -164,7 +164,9 @@ def test_what_is_read_over_half_an_hour_and_more_of_all_agents_was_recorded_befo
         metric
         for name in (RULES, ALERTS)
         for rule in rules_of(rendered(name, Site()))
-        for metric, number, unit in re.findall(r"([\w:]+)(?:\{[^}]*\})?\[(\d+)([smhd])(?::\w+)?\]", rule["expr"])
+        for metric, number, unit in re.findall(
+            r"([\w:]+)(?:\{[^}]*\})?\[(\d+)([smhd])(?::\w+)?\]", rule["expr"]
+        )
         if int(number) * SECONDS[unit] >= 1800 and ":" not in metric
     }
     of_masters = {metric for metric in raw if metric.startswith(("lockd_guard_", "node_filesystem_"))}

@@ -15,7 +15,7 @@ from typing import Any
 
 from lockd.metrics.counts import WAIT_S
 from lockd.metrics.leases import HOLD_S, MARGIN_S, TURN_S
-from lockd.metrics.masters import ROUND_TRIP_S
+from lockd.metrics.masters import round_trip_bounds_s
 from tests.harness.made_up import Samples, series
 
 SCRAPE_S = 60
@@ -179,7 +179,7 @@ class Fleet:
                 "lockd_master_round_trip_seconds",
                 1.5,
                 typical,
-                ROUND_TRIP_S[question],
+                round_trip_bounds_s(1_000)[question],
                 master=master,
                 question=question,
             )

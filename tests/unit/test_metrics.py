@@ -594,6 +594,26 @@ def test_how_tenures_were_kept_and_asked_for_is_told_of_all_classes_together(met
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("master_ms", [1, 100, 250, 333, 400, 2_000, 60_000])
+def test_votes_that_take_longer_than_a_quarter_of_the_timeout_are_told_apart_whatever_it_is(
+    master_ms: int,
+) -> None:
+    """LockdMasterSlow compares a quantile with a quarter of what this agent says its timeout is."""
+    metrics = Metrics(Current(a_config(timeouts={"master_ms": master_ms})))
+    answered = metrics.masters.votes_of(1)
+    for ns in (master_ms * MS // 4, master_ms * MS // 4 + 1, master_ms * MS, master_ms * MS + 1):
+        answered(ns)
+    timeout_s = scraped(metrics)["lockd_master_timeout_seconds"]
+    shows(
+        metrics,
+        {
+            f"master_round_trip_seconds_bucket{{le={0.25 * timeout_s},master=m2,question=vote}}": 1,
+            f"master_round_trip_seconds_bucket{{le={timeout_s},master=m2,question=vote}}": 3,
+            "master_round_trip_seconds_count{master=m2,question=vote}": 4,
+        },
+    )
+
+
 def test_an_agent_with_ten_classes_and_five_masters_has_less_than_a_thousand_series() -> None:
     """Prometheus keeps those of each agent. There were 4,121, then 2,230. All have been counted once that can
     be, in every class, and of every master."""

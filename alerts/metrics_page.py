@@ -32,7 +32,10 @@ Made from the code by `make alerts-docs`; a test checks that it is current. Don'
 Scrape the agents as `job="lockd"` and the node_exporter of the masters' hosts as `job="lockd-masters"`. Give
 both the target label `cluster`, and the latter the target label `master` with the name that the master has in
 lockd's configuration: rules and dashboards join by these.
-Scrape Alertmanager as `job="alertmanager"`, so that somebody learns when it can't deliver.
+Scrape Alertmanager as `job="alertmanager"` and Prometheus itself as `job="prometheus"`, so that somebody
+learns when rules fail or alerts can't be delivered; and the node_exporter of the monitoring host as
+`job="lockd-monitoring"`, for its disk. Where jobs have other names, build the rules for those: `make rules
+ARGS=--help`.
 
 Every series is there from the start, at 0, unless its meaning says when it is absent: `increase()` and
 `rate()` do not see a step from nothing to 1, so alerts and graphs would miss the first event. An agent with

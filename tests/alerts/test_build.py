@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +172,14 @@ def test_what_is_read_over_half_an_hour_and_more_of_all_agents_was_recorded_befo
     }
     of_masters = {metric for metric in raw if metric.startswith(("lockd_guard_", "node_filesystem_"))}
     assert raw - of_masters == {"lockd_grants_total"}
+
+
+def test_the_command_of_the_page_on_kubernetes_asks_for_the_jobs_that_it_names(tmp_path: Path) -> None:
+    page = (FOLDER.parent / "docs/how-to/containers-and-kubernetes.md").read_text()
+    [command] = re.findall(r"^```sh\n(make rules .*?)^```", page, re.M | re.S)
+    arguments = output_of("bash", "-c", f'make() {{ printf "%s" "${{2#ARGS=}}"; }}; {command}')
+    assert main(shlex.split(arguments.replace("FOLDER", str(tmp_path)))) == 0
+    groups = yaml.safe_load((tmp_path / "prometheusrule.yml").read_text())["spec"]["groups"]
+    asked = " ".join(rule["expr"] for group in groups for rule in group["rules"])
+    jobs = set(re.findall(r'job="([^"]+)"', asked))
+    assert jobs == {"lockd", "lockd-masters", "lockd-monitoring", "alertmanager-main", "prometheus-k8s"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
+from alerts.build import Site
 from alerts.metrics_page import (
     CLOSED,
     FREE,
@@ -28,6 +30,12 @@ PAGE = Path(__file__).resolve().parents[2] / "alerts" / "METRICS.md"
 
 def test_the_page_is_current() -> None:
     assert PAGE.read_text() == page(), "run `make alerts-docs`"
+
+
+def test_it_names_every_job_that_the_rules_look_for() -> None:
+    jobs = {one for field in dataclasses.astuple(Site()) for one in re.findall('job="[^"]+"', str(field))}
+    assert len(jobs) == 5
+    assert {one for one in jobs if f"`{one}`" not in page()} == set()
 
 
 def another_configuration() -> Config:

@@ -383,6 +383,13 @@ def check_quorum(masters: Sequence[MasterRow]) -> list[Finding]:
     return [Finding("quorum", Severity.WARNING, f"{what}: {spare}", "bring the others back, see below")]
 
 
+def _as_operator(words: str) -> str:
+    """To be pasted. Masters that the playbooks set up let only this user write identities."""
+    return (
+        f"sudo lockctl {words} --operator-user lockd_operator (in lockd dev without sudo and --operator-user)"
+    )
+
+
 _THEN = {
     "up": "wait, or check the clock of its host: chronyc tracking",
     "stalled": "it is slow to answer: check the disk of its host, and the network",
@@ -398,8 +405,8 @@ _THEN = {
     "copied": "wipe it and admit it; if a replica is attached, detach it first: see LockdMasterCopied.md",
     "other_members": "correct the list of masters in this host's configuration: see LockdMembersDiffer.md",
     "other_format": (
-        "install the same version of lockd on all app hosts, then run lockctl cluster upgrade: see "
-        "LockdMasterWrongIdentity.md"
+        "install the same version of lockd on all app hosts, then run "
+        f"{_as_operator('cluster upgrade')}: see LockdMasterWrongIdentity.md"
     ),
     "replaced": "it is an old machine or has old data: switch it off, or wipe it and admit it",
     "misplaced": "move its address to the entry of that name, on all hosts",
@@ -428,13 +435,13 @@ def _way_for_blank(masters: Sequence[MasterRow]) -> str:
     new one."""
     blank = sum(master.state == "blank" for master in masters)
     if blank == len(masters):
-        return "lockctl cluster init"
+        return _as_operator("cluster init")
     if blank > len(masters) - quorum_of(len(masters)):
         return (
-            "lockctl cluster recover: too many masters lost their data to admit them one by one, see "
-            "LockdMajorityWiped.md"
+            f"{_as_operator('cluster recover')}: too many masters lost their data to admit them one by one, "
+            "see LockdMajorityWiped.md"
         )
-    return "lockctl master admit {name}"
+    return _as_operator("master admit {name}")
 
 
 def _why(master: MasterRow) -> str:
@@ -445,7 +452,7 @@ def _then(master: MasterRow, admit: str) -> str:
     if master.state == "blank":
         return admit.format(name=master.name)
     if master.state == "outdated":
-        return f"lockctl master admit {master.name}"
+        return _as_operator(f"master admit {master.name}")
     return _THEN.get(master.state, "see the agent's log")
 
 

@@ -253,20 +253,26 @@ BLANK = {"state": "blank", "vote": 0}
 @pytest.mark.parametrize(
     ("changes", "then"),
     [
-        ([BLANK], ["lockctl master admit m1"]),
-        ([BLANK] * 2, ["lockctl master admit m1", "lockctl master admit m2"]),
+        ([BLANK], ["master admit m1"]),
+        ([BLANK] * 2, ["master admit m1", "master admit m2"]),
         # Neither can the blank ones be admitted, nor a cluster be formed of them.
-        ([BLANK] * 3, ["lockctl cluster recover"] * 3),
-        ([BLANK] * 4, ["lockctl cluster recover"] * 4),
-        ([BLANK] * 5, ["lockctl cluster init"] * 5),
-        ([{}, {"state": "outdated", "vote": 0}], ["lockctl master admit m2"]),
+        ([BLANK] * 3, ["cluster recover"] * 3),
+        ([BLANK] * 4, ["cluster recover"] * 4),
+        ([BLANK] * 5, ["cluster init"] * 5),
+        ([{}, {"state": "outdated", "vote": 0}], ["master admit m2"]),
     ],
 )
 def test_blank_masters_are_admitted_or_formed_or_what_is_left_of_a_cluster_recovered(
     changes: list[dict[str, Any]], then: list[str]
 ) -> None:
     found = check_masters(masters(*changes))
-    assert [finding.then.partition(":")[0] for finding in found] == then
+    ways = [finding.then.partition(" (")[0] for finding in found]
+    assert ways == [f"sudo lockctl {words} --operator-user lockd_operator" for words in then]
+
+
+def test_what_is_typed_as_an_operator_says_that_lockd_dev_has_none() -> None:
+    found = check_masters(masters(BLANK, {"state": "other_format", "vote": 0}))
+    assert all("(in lockd dev without sudo and --operator-user)" in finding.then for finding in found)
 
 
 def test_a_copy_is_to_be_wiped_and_never_put_into_another_entry() -> None:

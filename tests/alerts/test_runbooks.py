@@ -168,6 +168,20 @@ def test_passwords_are_on_the_first_page_alone(text: str) -> None:
     assert "secrets/admin.password" in ABOUT.read_text()
 
 
+def test_identities_are_written_as_the_user_who_may(text: str) -> None:
+    """The plays give masters users: an agent's own may not."""
+    for line in code_in(text):
+        if re.match(r"(?:sudo )?lockctl (?:cluster|master) ", line) and "--help" not in line:
+            assert "--operator-user lockd_operator" in line
+
+
+def test_the_query_that_is_empty_when_votes_are_no_longer_refused_asks_for_no_others() -> None:
+    """Late votes, of which there are always some, are no refusals."""
+    [expr] = [alert["expr"] for alert in ALL_ALERTS if alert["alert"] == "LockdVotesRefused"]
+    [reasons] = re.findall(r'reason=~"[^"]+"', expr)
+    assert f"{{{reasons}}}[5m]" in (ALERTS / "runbooks/LockdVotesRefused.md").read_text()
+
+
 def test_what_a_console_shows_as_typed_is_on_the_hosts(text: str) -> None:
     for line in re.findall(r"^\$ (.+)$", text, re.M):
         for part in line.split(" | "):

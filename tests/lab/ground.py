@@ -26,6 +26,7 @@ _WRITTEN_BY_ONE_MORE_BYTES = 200 << 20
 _LEFT_BYTES = 6 << 30
 
 _INOTIFY_INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
+_NEIGHBOURS = Path("/proc/sys/net/ipv4/neigh/default")
 
 
 class Unfit(Exception):
@@ -61,14 +62,20 @@ def cgroup_roots() -> list[Path]:
 
 @contextmanager
 def many_hosts(count: int) -> Iterator[None]:
-    """The kernel lets a user have 128 instances of inotify, and systemd with its services takes some ten:
-    more than a dozen hosts need more while they run."""
-    before = _INOTIFY_INSTANCES.read_text()
-    _INOTIFY_INSTANCES.write_text(str(max(int(before), 32 * count)))
+    """The kernel lets a user have 128 instances of inotify, and systemd with its services takes some ten. All
+    namespaces together may know 1,024 neighbours, and each app host has seven: the masters, the monitoring
+    host and the controller, which know it as well. More than a dozen hosts need more while they run."""
+    wanted = {_INOTIFY_INSTANCES: 32 * count}
+    # The least that is kept, and from where on some, then all that is too much is forgotten.
+    wanted |= {_NEIGHBOURS / f"gc_thresh{step}": 32 * count * step for step in (1, 2, 3)}
+    before = {setting: setting.read_text() for setting in wanted}
+    for setting, least in wanted.items():
+        setting.write_text(str(max(int(before[setting]), least)))
     try:
         yield
     finally:
-        _INOTIFY_INSTANCES.write_text(before)
+        for setting, value in before.items():
+            setting.write_text(value)
 
 
 def disk_in_memory_bytes(more: int) -> int | None:

@@ -25,7 +25,7 @@ from lockd.guard.reasons import Reason
 from lockd.lockctl import doctor
 from lockd.lockctl import view as lockctl_views
 from lockd.lockctl.main import main
-from tests.docs.texts import FOR_ROOT
+from tests.harness.for_root import FOR_ROOT
 from tests.harness.prometheus import ALERTS, ALL_ALERTS, ROOT, rules
 
 ABOUT = ALERTS / "runbooks/README.md"

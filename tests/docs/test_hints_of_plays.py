@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from docs.made.markdown import REPOSITORY
-from tests.docs.texts import FOR_ROOT, literals
+from tests.docs.texts import literals
+from tests.harness.for_root import FOR_ROOT
 
 ANSIBLE = REPOSITORY / "ansible"
 PLAYS = sorted(ANSIBLE.glob("*.yml"))

@@ -109,7 +109,7 @@ def test_a_host_that_it_left_earlier_takes_it_back_only_when_it_is_blank(
 ) -> None:
     """Its votes would count twice, and those of a copy of the old machine. With m5 down, and interrupted."""
     lab, dead = moved.lab, moved.lab.host("m5")
-    inventory.write(lab, {"lockd_max_ttl_ms": 5000}, "lower")
+    inventory.write(lab, {"lockd_max_ttl_ms": inventory.MAX_TTL_MS - 1000}, "lower")
     refused = move(moved, spare.address, name="lower")
     refused.must_stop_with("may have granted leases of", "Nothing was changed")
     refused = move(moved, spare.address)

@@ -169,7 +169,6 @@ def missing(folder: Path, *names: str, **said: object) -> str:
         (["m3"], {"replace_master": "m3"}, "and run the same play again. Nothing was changed."),
         (["m4", "m5"], {"replace_master": "m3"}, "and run the same play again. Nothing was changed."),
         (["a1", "a2", "a3"], {}, "and run the same play again. Nothing was changed."),
-        (["a2"], {"present_all": True}, "and run the same play again. Nothing was changed."),
         (
             ["m3"], {"move_master": "m3"},
             "again; or, if the host of m3 is gone for good: -e move_master_old=destroyed. Nothing",

@@ -168,7 +168,10 @@ def test_a_wiped_master_is_admitted_again(cluster: Cluster, on: Any) -> None:
     on("m4").check_output(f"systemctl stop lockd-master && rm -r {remains}")
     # As if agents of another version than the controller's were there, which call this one.
     for name in set(MASTERS) - {"m4"}:
-        on(name).check_output(f"echo {OF_ANOTHER_VERSION} >/usr/local/lib/lockd/scripts/{'0' * 40}")
+        on(name).check_output(
+            f"echo {OF_ANOTHER_VERSION} >/usr/local/lib/lockd/scripts/{'0' * 40}"
+            " && /usr/bin/python3 -I /usr/local/lib/lockd/load_scripts.py"
+        )
     play_under_load(cluster, "replace_master.yml", "-e", "replace_master=m4")
     assert is_loaded(cluster, on, "m4", base64.b64decode(OF_ANOTHER_VERSION))
     assert votes(on) == dict.fromkeys(MASTERS, 1)

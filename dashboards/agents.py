@@ -9,7 +9,6 @@ from dashboards.board import dashboard, link_to
 from dashboards.graph import BARS, STACKED, Axis, lines
 from dashboards.panels import GREEN, ORANGE, RED, YELLOW, ask
 from dashboards.queries import (
-    AGENTS_SILENT,
     CANARY_LATE,
     CANARY_P99,
     CANARY_TOO_LATE_S,
@@ -31,7 +30,7 @@ from dashboards.queries import (
     starts_in_range,
     worst,
 )
-from dashboards.shared import LOCKS_WORDS
+from dashboards.shared import AGENTS_DOWN, LOCKS_WORDS
 from dashboards.table import Column, table
 from lockd.core.slewing import MOST_PPM
 
@@ -224,13 +223,6 @@ WITHOUT_LOCKS = p.stat(
     unit="none",
     thresholds=p.steps((None, GREEN), (1, RED)),
 )
-DOWN = p.stat(
-    "Agents down",
-    "Agents that Prometheus can't scrape. Apps on these hosts get no locks.",
-    [ask(AGENTS_SILENT, now=True)],
-    unit="none",
-    thresholds=p.steps((None, GREEN), (1, RED)),
-)
 DRAINING = p.stat(
     "Agents stopping",
     "Agents that grant no new leases because they are stopping, and the longest time that one has been."
@@ -373,7 +365,7 @@ BOARD = dashboard(
             4,
             [
                 (4, WITHOUT_LOCKS),
-                (4, DOWN),
+                (4, AGENTS_DOWN),
                 (4, DRAINING),
                 (4, ERRORS),
                 (4, DIFFERENT_VERSIONS),

@@ -7,7 +7,6 @@ from dashboards.board import dashboard, link_to
 from dashboards.graph import BARS, STACKED, Axis, lines
 from dashboards.panels import BLUE, GREEN, ORANGE, PURPLE, RED, YELLOW, ask
 from dashboards.queries import (
-    AGENTS_SILENT,
     ANSWERS,
     BUDGET,
     BUDGET_LEFT,
@@ -32,7 +31,7 @@ from dashboards.queries import (
     quantile,
     recorded,
 )
-from dashboards.shared import LOCKS_ANYWHERE_WORDS, MASTER_WORDS
+from dashboards.shared import AGENTS_DOWN, LOCKS_ANYWHERE_WORDS, MASTER_WORDS
 from dashboards.table import Column, table
 
 # LockdWatchdog fires always, to show that alerts get through: that is no news.
@@ -96,14 +95,6 @@ NO_VOTE = p.stat(
     unit="none",
     thresholds=p.steps((None, GREEN), (1, ORANGE)),
     mappings=[*p.words(*((TOO_MANY + out, str(out), RED) for out in range(2, 10))), p.missing("?")],
-)
-AGENTS_DOWN = p.stat(
-    "Agents down",
-    "Agents that Prometheus can't scrape. Apps on these hosts get no locks, and the locks they hold end"
-    " at their deadlines.",
-    [ask(AGENTS_SILENT, now=True)],
-    unit="none",
-    thresholds=p.steps((None, GREEN), (1, RED)),
 )
 FIRING = p.stat(
     "Firing alerts",

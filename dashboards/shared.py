@@ -1,10 +1,11 @@
-"""What more than one dashboard shows: the words for what a master is, and for whether apps get locks."""
+"""What more than one dashboard shows: words for what a master is and whether apps get locks, and panels."""
 
 from __future__ import annotations
 
 from dashboards import panels as p
-from dashboards.panels import BLUE, GREEN, ORANGE, PURPLE, RED, YELLOW
+from dashboards.panels import BLUE, GREEN, ORANGE, PURPLE, RED, YELLOW, ask
 from dashboards.queries import (
+    AGENTS_SILENT,
     MASTER_STATES,
     NO_ANSWER,
     NO_QUORUM,
@@ -62,3 +63,12 @@ LOCKS_ANYWHERE_WORDS = [
     p.missing("NO AGENT KNOWN"),
 ]
 """For queries.LOCKS_OF_THE_WORST."""
+
+AGENTS_DOWN = p.stat(
+    "Agents down",
+    "Agents that Prometheus can't scrape. Apps on these hosts get no locks, and the locks they hold end"
+    " at their deadlines.",
+    [ask(AGENTS_SILENT, now=True)],
+    unit="none",
+    thresholds=p.steps((None, GREEN), (1, RED)),
+)

@@ -28,7 +28,7 @@ def main() -> None:
 
 @main.command()
 @click.option(
-    "--config", "config_path", type=CONFIG_FILE, required=True, help=("The configuration file (YAML).")
+    "--config", "config_path", type=CONFIG_FILE, required=True, help="The configuration file (YAML)."
 )
 def serve(config_path: Path) -> None:
     """Run the agent of this host until it is stopped.

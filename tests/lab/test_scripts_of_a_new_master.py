@@ -4,7 +4,9 @@ from the other masters."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -64,15 +66,24 @@ def test_one_master_alone_brings_it_no_code(folder: Path) -> None:
     assert {path.name for path in (folder / "m3").iterdir()} == {NEW}
 
 
-def test_replace_master_reads_them_first_and_loads_them_last() -> None:
-    plays = {play["name"]: play for play in yaml.safe_load((ANSIBLE / "replace_master.yml").read_text())}
-    steps = {
-        name: [
-            task["ansible.builtin.import_role"].get("tasks_from")
-            for task in play.get("tasks", [])
-            if "ansible.builtin.import_role" in task
-        ]
-        for name, play in plays.items()
-    }
+def steps_of(tasks: list[dict[str, Any]]) -> Iterator[str]:
+    """Those of roles, also of files of tasks that are shared."""
+    for task in tasks:
+        if "ansible.builtin.import_role" in task:
+            yield task["ansible.builtin.import_role"].get("tasks_from")
+        elif shared := task.get("ansible.builtin.import_tasks"):
+            yield from steps_of(yaml.safe_load((ANSIBLE / "tasks" / Path(shared).name).read_text()))
+
+
+@pytest.mark.parametrize(
+    ("playbook", "installs"),
+    [
+        ("replace_master.yml", "Install the new masters"),
+        ("move_master.yml", "Install the new master, blank"),
+    ],
+)
+def test_a_play_with_a_new_master_reads_them_first_and_loads_them_last(playbook: str, installs: str) -> None:
+    plays = yaml.safe_load((ANSIBLE / playbook).read_text())
+    steps = {play["name"]: list(steps_of(play.get("tasks", []))) for play in plays}
     assert "read_scripts" in steps["Look before anything is changed"]
-    assert steps["Install the new masters"] == ["take_scripts", "load_scripts"]
+    assert steps[installs] == ["take_scripts", "load_scripts"]

@@ -9,6 +9,7 @@ was interrupted anywhere.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import subprocess
@@ -244,8 +245,16 @@ def mounts_below(folder: Path) -> list[str]:
 
 
 def _remove_group(group: Path) -> None:
-    for path, _, _ in os.walk(group, topdown=False):
-        os.rmdir(path)
+    """What was killed is still in it until the kernel has taken it apart."""
+    deadline_s = time.monotonic() + 60
+    while group.exists():
+        try:
+            for path, _, _ in os.walk(group, topdown=False):
+                os.rmdir(path)
+        except OSError as busy:
+            if busy.errno != errno.EBUSY or time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.02)
 
 
 def call(*command: str) -> None:

@@ -9,7 +9,6 @@ was interrupted anywhere.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from tests.lab.ground import cgroup_roots
@@ -205,12 +205,13 @@ class Host:
                 os.kill(pid, 9)
 
     def _processes(self) -> list[int]:
-        """All processes in its control group and those below, which come and go meanwhile."""
-        pids: list[int] = []
-        for group, _, _ in os.walk(self.cgroups[-1]):
+        """All processes in its control groups and those below, which come and go meanwhile. Some are in the
+        group of one tree alone."""
+        pids: set[int] = set()
+        for group, _, _ in chain.from_iterable(map(os.walk, self.cgroups)):
             with contextlib.suppress(OSError):
-                pids += [int(line) for line in Path(group, "cgroup.procs").read_text().split()]
-        return pids
+                pids.update(int(line) for line in Path(group, "cgroup.procs").read_text().split())
+        return sorted(pids)
 
     def remove(self) -> None:
         """Stop it and take away all it had. Works on whatever an interrupted run has left."""
@@ -245,16 +246,8 @@ def mounts_below(folder: Path) -> list[str]:
 
 
 def _remove_group(group: Path) -> None:
-    """What was killed is still in it until the kernel has taken it apart."""
-    deadline_s = time.monotonic() + 60
-    while group.exists():
-        try:
-            for path, _, _ in os.walk(group, topdown=False):
-                os.rmdir(path)
-        except OSError as busy:
-            if busy.errno != errno.EBUSY or time.monotonic() > deadline_s:
-                raise
-            time.sleep(0.02)
+    for path, _, _ in os.walk(group, topdown=False):
+        os.rmdir(path)
 
 
 def call(*command: str) -> None:

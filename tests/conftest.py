@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from lockd.dev.processes import ServerNotFound, default_server
 from tests.harness.masters import short_folder
+from tests.harness.stalls import StallWatch
 
 # A slow machine is no failure. In CI the examples are the same in each run: a red run can be had again.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -46,9 +47,29 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     )
 
 
+_IN_VIRTUAL_TIME = ("unit", "sim", "model")
+_stalls = StallWatch()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes the processor for minutes begins first: the others mostly wait, and fit in beside it."""
+    """What takes the processor for minutes begins first: the others mostly wait, and fit in beside it.
+
+    A test with real processes that failed while the machine stood still is run once more: see stalls.py.
+    """
     items.sort(key=lambda item: item.path.parent.name not in ("sim", "model"))
+    for item in items:
+        if not set(item.path.parts) & set(_IN_VIRTUAL_TIME):
+            item.add_marker(pytest.mark.flaky(reruns=1, condition=_stalls.seen))
+
+
+def pytest_sessionstart() -> None:
+    _stalls.start()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logstart() -> None:
+    """Of each run of a test, also of the second."""
+    _stalls.forget()
 
 
 def _start_children_with_default_signals() -> None:

@@ -159,7 +159,7 @@ class Ground:
     def whole(self) -> None:
         """Wait until every master votes again, on both hosts."""
         for agent in (self.cluster, self.other.agent):
-            agent.wait_voting(len(self.units), within_s=60)
+            agent.wait_voting(len(self.units))
 
 
 class OtherHost:
@@ -214,7 +214,7 @@ def ground() -> Iterator[Ground]:
         other = OtherHost(folder, units)
         stack.callback(other.agent.close)
         other.agent.agent.start()
-        other.agent.wait_voting(len(units), within_s=60)
+        other.agent.wait_voting(len(units))
         addresses = [f"{LOOPBACK}:{agent.metrics_port}" for agent in (cluster, other.agent)]
         agents = [Target("lockd", address, {"cluster": CLUSTER}) for address in addresses]
         nodes = stack.enter_context(node_exporters(folder, units, CLUSTER))
@@ -395,7 +395,7 @@ def wipe(where: Ground) -> Made:
     unit.comes_back()
     yield
     with where.cluster.client() as operator:
-        eventually(lambda: "admitted" in operator.execute_command("ADMIT", unit.master.name), 60)
+        eventually(lambda: "admitted" in operator.execute_command("ADMIT", unit.master.name))
 
 
 @contextmanager
@@ -421,7 +421,7 @@ def step_hosts_clock(where: Ground) -> Made:
     unit = where.units[1]
     unit.configure(LONG_TTL_MS)
     unit.steps_clock(5)
-    eventually(lambda: not unit.master.running, 30, "the watch kills Redis")
+    eventually(lambda: not unit.master.running, "the watch kills Redis")
     unit.ended()
     with quarantined(unit):
         yield
@@ -480,7 +480,7 @@ def lose_lease(where: Ground) -> Made:
                 operator.delete("lockd:lease:billing:held")
             return gone() > before
 
-        eventually(is_lost, 30, "the agent finds that its lease is gone")
+        eventually(is_lost, "the agent finds that its lease is gone")
     yield
 
 

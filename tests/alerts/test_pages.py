@@ -16,7 +16,7 @@ from tests.alerts.monitoring import Receiver, shortened
 from tests.harness import prometheus
 from tests.harness.masters import short_folder
 from tests.harness.prometheus import ALERTS, ALL_ALERTS
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 
 HOSTS = [{"instance": f"web{number}:9480"} for number in range(1, 4)]
 MASTERS = [{"master": f"m{number}"} for number in range(1, 6)]
@@ -176,7 +176,7 @@ def alertmanager() -> Iterator[tuple[str, Receiver]]:
 def post(url: str, alerts: list[Labels]) -> None:
     body = json.dumps([{"labels": one} for one in alerts]).encode()
     request = urllib.request.Request(f"{url}/api/v2/alerts", body, {"Content-Type": "application/json"})
-    urllib.request.urlopen(request, timeout=5).close()
+    urllib.request.urlopen(request, timeout=PATIENCE_S).close()
 
 
 @pytest.mark.parametrize("outage", OUTAGES, ids=lambda outage: outage.what)
@@ -188,18 +188,18 @@ def test_one_outage_is_one_page_or_none(outage: Outage) -> None:
             return [one.alerts for one in told.pages("/pager") if ("other" not in one.group) == ours]
 
         post(url, outage.alerts)
-        eventually(lambda: pages(ours=True) == list(outage.pages), 30, f"{outage.pages}")
+        eventually(lambda: pages(ours=True) == list(outage.pages), f"{outage.pages}")
         post(url, [one | {"cluster": "other"} for one in fires("LockdQuorumLostEverywhere", "critical")])
-        eventually(lambda: pages(ours=False), 30, "the other cluster's")
+        eventually(lambda: pages(ours=False), "the other cluster's")
         assert pages(ours=True) == list(outage.pages)
 
 
 def test_what_an_outage_brings_later_is_added_to_its_page() -> None:
     with alertmanager() as (url, told):
         post(url, fires("LockdQuorumNoMargin", "critical", *HOSTS))
-        eventually(lambda: told.pages("/pager"), 30, "the first page")
+        eventually(lambda: told.pages("/pager"), "the first page")
         post(url, NO_QUORUM)
-        eventually(lambda: "LockdQuorumLostEverywhere" in told.alerts("/pager"), 30, "the update")
+        eventually(lambda: "LockdQuorumLostEverywhere" in told.alerts("/pager"), "the update")
         assert len(told.pages("/pager")) == 1
 
 
@@ -214,4 +214,4 @@ def test_two_clusters_are_two_pages_and_the_monitoring_is_a_third() -> None:
                 *fires("LockdRulesFailing", "critical", PROMETHEUS),
             ],
         )
-        eventually(lambda: len(told.pages("/pager")) == 3, 30)
+        eventually(lambda: len(told.pages("/pager")) == 3)

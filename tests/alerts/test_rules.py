@@ -19,7 +19,7 @@ from tests.alerts.monitoring import SECONDS
 from tests.harness import prometheus
 from tests.harness.masters import short_folder
 from tests.harness.prometheus import ALERTS, ALL_ALERTS, ROOT, RULES, get, output_of, program, rules
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.timeout(600)
 """promtool takes half a minute of processor for some files, and other tests want it, too."""
@@ -197,7 +197,7 @@ def test_what_follows_from_another_alert_is_inhibited_and_nothing_else(
     request = urllib.request.Request(
         f"http://{alertmanager}/api/v2/alerts", body, {"Content-Type": "application/json"}
     )
-    urllib.request.urlopen(request, timeout=5).close()
+    urllib.request.urlopen(request, timeout=PATIENCE_S).close()
     key = tuple(sorted(pair[1].items()))
     eventually(lambda: key in inhibited_by(alertmanager))
     assert inhibited_by(alertmanager)[key] == hidden

@@ -17,7 +17,7 @@ import pytest
 from lockd.dev.processes import LOOPBACK, free_ports
 from tests.harness.programs import loaded
 from tests.harness.prometheus import ALERTS, ALL_ALERTS, ROOT
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 
 PROGRAM = ROOT / "ansible/roles/runbooks/files/serve_runbooks.py"
 RUNBOOKS = sorted((ALERTS / "runbooks").glob("*.md"))
@@ -62,7 +62,7 @@ def url() -> Iterator[str]:
     command = [sys.executable, "-I", str(PROGRAM), "--folder", str(folder), "--listen", address]
     process = subprocess.Popen(command)
     try:
-        eventually(lambda: fetch(f"http://{address}/")[0] == 200, 30)
+        eventually(lambda: fetch(f"http://{address}/")[0] == 200)
         yield f"http://{address}"
     finally:
         process.kill()
@@ -72,7 +72,7 @@ def url() -> Iterator[str]:
 def fetch(url: str, method: str = "GET") -> tuple[int, str, Any]:
     """Status, body and headers; 0 while nobody answers."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10) as reply:
+        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=PATIENCE_S) as reply:
             return reply.status, reply.read().decode(), reply.headers
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode(), error.headers

@@ -69,7 +69,7 @@ class Ground:
         if self._relay is None:
             command = [sys.executable, "-m", "tests.bench.relay", self._relay_socket]
             self._relay = Popen([*command, *(str(port) for port in self._addresses.ports)])
-            eventually(lambda: Path(self._relay_socket).exists(), 10.0, "the relay listens")
+            eventually(lambda: Path(self._relay_socket).exists(), "the relay listens")
 
     def end_relay(self) -> None:
         if self._relay is not None:
@@ -122,11 +122,11 @@ class Ground:
             for first in range(0, len(left), 1_000):
                 master.unlink(*left[first : first + 1_000])
         self.cluster.agent.start()
-        self.cluster.wait_voting(_MASTERS, within_s=30.0)
+        self.cluster.wait_voting(_MASTERS)
 
     def wait_for_waiters(self, count: int) -> None:
         with redis.Redis(unix_socket_path=str(self.cluster.socket), retry=None) as agent:
-            eventually(lambda: int(agent.info()["waiters"]) >= count, 30.0, f"{count} wait")
+            eventually(lambda: int(agent.info()["waiters"]) >= count, f"{count} wait")
 
     @property
     def victim(self) -> LocalMaster:
@@ -137,7 +137,7 @@ class Ground:
         self.cluster.wait_voting(_MASTERS - 1)
 
     def whole(self) -> None:
-        self.cluster.wait_voting(_MASTERS, within_s=30.0)
+        self.cluster.wait_voting(_MASTERS)
 
 
 @contextmanager

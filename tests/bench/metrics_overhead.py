@@ -32,7 +32,7 @@ from tests.bench.contenders import LockdRaw
 from tests.bench.driver import Load, Wants, run
 from tests.bench.ground import Ground
 from tests.bench.peers import Peers
-from tests.harness.cluster import PATIENT, Cluster
+from tests.harness.cluster import Cluster
 from tests.harness.masters import ON_DISK, running_masters, short_folder
 
 COUNTING = (
@@ -85,9 +85,7 @@ def agents() -> Iterator[dict[str, Cluster]]:
         both = {}
         try:
             for name in (WITH, WITHOUT):
-                cluster = both[name] = Cluster(
-                    folder, masters, PATIENT | {"log_level": "warning"}, name.split()[0]
-                )
+                cluster = both[name] = Cluster(folder, masters, {"log_level": "warning"}, name.split()[0])
                 if name == WITHOUT:
                     cluster.agent.command = (sys.executable, "-c", SERVE, str(cluster.config_path))
                 cluster.agent.start()

@@ -26,13 +26,13 @@ import hiredis
 
 from lockd.dev.processes import default_server
 from tests.harness.attackers import ATTACKS, attacker
-from tests.harness.cluster import PATIENT, Cluster, merged
+from tests.harness.cluster import Cluster
 from tests.harness.masters import ON_DISK, running_masters, short_folder
 from tests.harness.processes import memory_kib
 from tests.harness.wire import Wire, as_map
 
 FIRST_UID = 20_000
-SETTINGS = merged(PATIENT, {"socket": {"mode": "0666"}, "log_level": "info"})
+SETTINGS = {"socket": {"mode": "0666"}, "log_level": "info"}
 
 
 def pairs(wire: Wire, for_s: float) -> Iterator[float]:

@@ -20,6 +20,7 @@ from tests.chaos.store import Store
 from tests.chaos.strain import Strain
 from tests.chaos.wire import Answer, Connection, Disconnected
 from tests.harness.history import Asked, Extended, Granted, LetGo, Lost, Refused, Withdrawn
+from tests.harness.waiting import PATIENCE_S
 
 _MS = 1_000_000
 _LATE_NOTES_S = 0.3
@@ -177,7 +178,7 @@ class App:
             return await self._connection.ask(*words)
         other = await Connection.to_socket(through.socket)
         try:
-            return await asyncio.wait_for(other.ask(*words), 10)
+            return await asyncio.wait_for(other.ask(*words), PATIENCE_S)
         except TimeoutError as error:
             raise Disconnected("no answer in time") from error
         finally:

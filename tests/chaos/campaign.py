@@ -84,7 +84,7 @@ class Scene:
         loop = asyncio.get_running_loop()
         runs = [self.strain.run, *(one.run for one in self.monitors), *(one.run for one in self._samplers)]
         self._tasks = [loop.create_task(run()) for run in runs]
-        await until(lambda: all(one.reading for one in self.monitors), 30, "the monitors read along")
+        await until(lambda: all(one.reading for one in self.monitors), "the monitors read along")
 
     def hold(self, each: int, resources: Sequence[bytes], dice: Random, *kinds: str) -> None:
         """Have so many processes on each host hold locks, until `end`; of these kinds, or of all."""

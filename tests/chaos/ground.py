@@ -17,6 +17,7 @@ from tests.chaos.proxy import Line
 from tests.chaos.wire import Disconnected
 from tests.harness.clock_shim import Clock
 from tests.harness.disks import Disk
+from tests.harness.waiting import PATIENCE_S
 
 # Small, so that rewrites of the append-only file happen in the middle of everything else.
 _SETTINGS: dict[str, str | None] = {"auto-aof-rewrite-min-size": "300kb", "auto-aof-rewrite-percentage": "50"}
@@ -67,7 +68,7 @@ class Ground:
         # An agent looks again only every few seconds: the others come when there is a cluster to be seen.
         first, *others = self.agents.values()
         await first.start()
-        await self._repeat(("FORM", "UNUSED"), ("formed", "already"), 20)
+        await self._repeat(("FORM", "UNUSED"), ("formed", "already"))
         for agent in others:
             await agent.start()
         await self.wait_voting(len(self.masters))
@@ -78,11 +79,11 @@ class Ground:
         An agent that can't reach it may say `already` by what it last knew: the master itself is looked at.
         """
         while not await self.masters[master].identified():
-            await self._repeat(("ADMIT", master), ("admitted", "already"), 60)
+            await self._repeat(("ADMIT", master), ("admitted", "already"))
 
-    async def _repeat(self, command: tuple[str, ...], done: tuple[str, ...], within_s: float) -> None:
+    async def _repeat(self, command: tuple[str, ...], done: tuple[str, ...]) -> None:
         """Ask the agents in turn until one says that it is done."""
-        end_ns = boottime_ns() + int(within_s * 1e9)
+        end_ns = boottime_ns() + int(PATIENCE_S * 1e9)
         said: object = "no agent answers"
         while boottime_ns() < end_ns:
             for agent in self.agents.values():
@@ -96,9 +97,9 @@ class Ground:
             await asyncio.sleep(0.1)
         raise NotUp(f"{' '.join(command)}: {said}")
 
-    async def wait_voting(self, count: int, within_s: float = 30) -> None:
+    async def wait_voting(self, count: int) -> None:
         """Return when every agent sees that many masters with a vote."""
-        end_ns = boottime_ns() + int(within_s * 1e9)
+        end_ns = boottime_ns() + int(PATIENCE_S * 1e9)
         for agent in self.agents.values():
             while sum((await agent.votes()).values()) != count:
                 if boottime_ns() > end_ns:

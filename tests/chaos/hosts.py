@@ -20,6 +20,7 @@ from tests.harness import waiting
 from tests.harness.clock_shim import Clock
 from tests.harness.cluster import AgentProcess
 from tests.harness.disks import Disk
+from tests.harness.waiting import PATIENCE_S
 from tests.harness.wire import as_map
 
 _ROOT = Path(__file__).parents[2]
@@ -61,7 +62,7 @@ class MasterHost:
         await asyncio.sleep(max(0, self._not_before_ns - boottime_ns()) / 1e9)
         for _ in range(5):
             self.process.start(wait=False)
-            await until(lambda: self.process.ready or not self.process.running, 30, f"{self.name} is ready")
+            await until(lambda: self.process.ready or not self.process.running, f"{self.name} is ready")
             if self.process.running:
                 self.up_since_ns = boottime_ns()
                 return
@@ -187,7 +188,7 @@ class AgentHost:
         answer in time."""
         connection = await Connection.to_socket(self.socket)
         try:
-            return (await asyncio.wait_for(connection.ask(*words), 5)).value
+            return (await asyncio.wait_for(connection.ask(*words), PATIENCE_S)).value
         except TimeoutError as error:
             raise Disconnected("no answer in time") from error
         finally:

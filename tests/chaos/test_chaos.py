@@ -28,6 +28,7 @@ from tests.harness.clock_shim import build
 from tests.harness.disks import why_no_disks
 from tests.harness.history import Abandoned, Event, Lost
 from tests.harness.masters import running_masters
+from tests.harness.waiting import PATIENCE_S
 
 MIXES = {
     "masters and agents": ("kill", "stop", "wipe", "pause", "agent-kill", "agent-stop", "agent-pause"),
@@ -148,7 +149,7 @@ def test_a_quorum_that_is_none_is_found(folder: Path, server_binary: Path) -> No
 def test_a_release_under_its_live_holder_is_found(folder: Path, server_binary: Path) -> None:
     async def hold(made: Scene) -> None:
         await locked(await an_app(made, "a1"), Wish(RESOURCE, LONG_MS, detached=True))
-        await until(lambda: any(monitor.releases for monitor in made.monitors), 30, "a release")
+        await until(lambda: any(monitor.releases for monitor in made.monitors), "a release")
 
     found = violated(folder, server_binary, hold, "takes away", max_ttl_ms=LONG_MS)
     assert found == {"live releases"}
@@ -159,7 +160,7 @@ def test_a_loss_that_is_told_late_is_found(folder: Path, server_binary: Path) ->
         app, events = await an_app(made, "a1"), made.recorder.events
         for told in range(1, 30):  # one that is late because this machine was busy is excused
             await locked(app, Wish(RESOURCE, 2_000, wait_ms=20_000, max_hold_ms=2_000, notify=True))
-            await until(lambda told=told: len(losses(events)) == told, 30, "it is told")  # type: ignore[misc]
+            await until(lambda told=told: len(losses(events)) == told, "it is told")  # type: ignore[misc]
             if not losses(events)[-1].excused:
                 return
 
@@ -176,7 +177,7 @@ def test_what_a_failed_try_leaves_for_ever_is_found(folder: Path, server_binary:
             "EVALSHA", scripts.ACQUIRE.digest, 2, *keys, token, b"0 host 1 1", 600, 1, 1, 64, electorate
         )
         assert tried.value[0] == 1
-        await until(lambda: made.recorder.tries == 1, 30, "the try is seen")
+        await until(lambda: made.recorder.tries == 1, "the try is seen")
         await master.ask("PERSIST", key)
         await asyncio.sleep(3)  # longer than its TTL and all that may be late
 
@@ -260,7 +261,7 @@ def test_what_is_left_of_a_lease_that_looks_gone_keeps_others_out(folder: Path, 
             clock.step(3_600_000_000_000)
         await locked(second, Wish(RESOURCE, ttl_ms, wait_ms=40_000))
         await sleeping
-        await until(lambda: bool(losses(made.recorder.events)), 30, "it is told")
+        await until(lambda: bool(losses(made.recorder.events)), "it is told")
         assert losses(made.recorder.events)[0].token == held.token
 
     found = violated(folder, server_binary, jump, "", "", clocks=True, max_ttl_ms=8_000)
@@ -275,11 +276,11 @@ async def restarts(made: Scene, resources: int = 20, wanted: int = 4) -> None:
     agent = made.ground.agents["a1"]
     made.hold(6, [b"r%d" % number for number in range(resources)], Random(1))
     for number in range(12):
-        await until(lambda: len(made.held) >= wanted, 60, "they hold something")
+        await until(lambda: len(made.held) >= wanted, "they hold something")
         await agent.kill()
         before = made.held
         await agent.start()
-        await until(lambda before=before: not before & made.held, 60, "each has named what it held")  # type: ignore[misc]
+        await until(lambda before=before: not before & made.held, "each has named what it held")  # type: ignore[misc]
         if made.broken() or (number >= 2 and not any(made.ground.terms.agents)):
             return
 
@@ -293,7 +294,7 @@ async def deaths(made: Scene) -> None:
     """Each of them is killed while it holds something, twice."""
     made.hold(5, [b"r0", b"r1", b"r2", b"d0", b"d1", b"d2"], Random(1))
     for holder in [*made.ground.holders.values()] * 2:
-        await until(lambda holder=holder: holder.held, 60, "it holds something")  # type: ignore[misc]
+        await until(lambda holder=holder: holder.held, "it holds something")  # type: ignore[misc]
         holder.kill()
     await asyncio.sleep(5)  # longer than all that may be late
 
@@ -302,7 +303,7 @@ async def impatience(made: Scene) -> None:
     """They give up before they are answered."""
     made.hold(6, [b"r%d" % number for number in range(40)], Random(1), "impatient")
     events = made.recorder.events
-    await until(lambda: sum(isinstance(event, Abandoned) for event in events) > 12, 60, "they give up")
+    await until(lambda: sum(isinstance(event, Abandoned) for event in events) > 12, "they give up")
     await asyncio.sleep(3)  # longer than all that may be late
 
 
@@ -355,7 +356,7 @@ def test_what_waits_on_a_cut_line_arrives_later_and_in_its_order(
         asked = [asyncio.ensure_future(connection.ask("RPUSH", "list", n)) for n in range(100)]
         [passage] = line.passages
         flow = passage.there if way is Way.THERE else passage.back
-        await until(lambda: flow.waiting > 0, 30, "something waits in the line")
+        await until(lambda: flow.waiting > 0, "something waits in the line")
         arrived = (await direct.ask("LLEN", "list")).value
         assert arrived == 0 if way is Way.THERE else arrived > 0
         assert not any(one.done() for one in asked)
@@ -373,7 +374,7 @@ def test_data_of_an_old_connection_can_arrive_after_that_of_a_new_one(
         await old.ask("SET", "key", "first")
         [passage] = line.hold_connections()
         asking = asyncio.ensure_future(old.ask("SET", "key", "old"))
-        await until(lambda: passage.there.waiting > 0, 30, "it waits in the line")
+        await until(lambda: passage.there.waiting > 0, "it waits in the line")
         passage.let_agent_go()
         with pytest.raises(Disconnected):
             await asking
@@ -395,7 +396,7 @@ def test_a_slow_line_is_slow_and_a_reset_one_ends(folder: Path, server_binary: P
         # The loop counts whole milliseconds, from when its turn began.
         assert answer.read_ns - before_ns >= 290_000_000
         line.reset()
-        await asyncio.wait_for(connection.closed, 30)
+        await asyncio.wait_for(connection.closed, PATIENCE_S)
 
     through_a_line(folder, server_binary, slow)
 

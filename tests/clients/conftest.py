@@ -26,7 +26,7 @@ def wire(cluster: Cluster) -> Iterator[Wire]:
     with Wire(cluster.socket) as other:
         yield other
     with Wire(cluster.socket) as other:
-        eventually(lambda: other.info()["leases"] == other.info()["waiters"] == "0", 5, "nothing is left")
+        eventually(lambda: other.info()["leases"] == other.info()["waiters"] == "0", "nothing is left")
 
 
 @pytest.fixture(scope="module", params=LIBRARIES, ids=lambda library: library.name)

@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
-PATIENCE_S = 30.0
+from tests.harness.waiting import PATIENCE_S
+
 PATIENT_MS = 60_000
 HASTY_MS = 200
 

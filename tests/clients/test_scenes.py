@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.clients.languages import LIBRARIES, Library
-from tests.clients.program import HASTY_MS, PATIENCE_S, Client, Program, Refused, as_map
+from tests.clients.program import HASTY_MS, Client, Program, Refused, as_map
 from tests.harness.cluster import Cluster
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 from tests.harness.wire import Wire, token_of
 from tests.harness.wire import as_map as wire_map
 
@@ -29,15 +29,15 @@ def resource(library: Library) -> str:
 
 
 def someone_waits(wire: Wire) -> None:
-    eventually(lambda: wire.info()["waiters"] != "0", PATIENCE_S, "it waits")
+    eventually(lambda: wire.info()["waiters"] != "0", "it waits")
 
 
 def nobody_waits(wire: Wire) -> None:
-    eventually(lambda: wire.info()["waiters"] == "0", PATIENCE_S, "it waits no more")
+    eventually(lambda: wire.info()["waiters"] == "0", "it waits no more")
 
 
 def is_free(wire: Wire, resource: str) -> None:
-    eventually(lambda: wire.ask("HOLDER", resource) is None, PATIENCE_S, "it is free")
+    eventually(lambda: wire.ask("HOLDER", resource) is None, "it is free")
 
 
 def test_it_locks_extends_and_unlocks(program: Program, resource: str) -> None:
@@ -68,7 +68,7 @@ def test_tasks_on_one_client_take_turns(program: Program, resource: str, wire: W
         pytest.skip("its program has one task")
     client = program.client()
     waiting = [client.begin("LOCK", resource, 5_000, "WAIT", 20_000) for _ in range(TASKS)]
-    eventually(lambda: wire.info()["waiters"] == str(TASKS - 1), PATIENCE_S, "all but one wait")
+    eventually(lambda: wire.info()["waiters"] == str(TASKS - 1), "all but one wait")
     fences, given_back = [], []
     while waiting:
         done, rest = wait(waiting, PATIENCE_S, FIRST_COMPLETED)
@@ -145,7 +145,7 @@ def test_pushes_confuse_no_client(program: Program, resource: str, wire: Wire) -
     def renewed() -> bool:
         return wire_map(wire.ask("HOLDER", resource))[b"held_ms"] > ttl_ms
 
-    eventually(renewed, PATIENCE_S, "it was renewed, which is pushed")
+    eventually(renewed, "it was renewed, which is pushed")
     for number in range(5):
         assert client.ask("ECHO", number) == [str(number)]
     assert client.ask("UNLOCK", resource, lease["token"]) == ["1"]
@@ -168,7 +168,7 @@ def test_an_agent_s_restart_ends_no_lock(
         """Some clients say once that their connection is gone."""
         return as_map(client.ask("EXTEND", resource, lease["token"], 9_000))
 
-    assert eventually(extended, PATIENCE_S, "it goes on", not_yet=(Refused,))["token"] == lease["token"]
+    assert eventually(extended, "it goes on", not_yet=(Refused,))["token"] == lease["token"]
     assert client.ask("UNLOCK", resource, lease["token"]) == ["1"]
     if waiting and not waiting.exception(PATIENCE_S):
         assert client.ask("UNLOCK", resource, as_map(waiting.result())["token"]) == ["1"]

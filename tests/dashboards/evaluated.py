@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.dashboards.variables import concrete
 from tests.harness.prometheus import program
+from tests.harness.waiting import PATIENCE_S
 
 NOW_S = 607
 """Between two scrapes, as nearly always: there `increase` makes a little more of 1 than 1."""
@@ -29,7 +30,7 @@ def values(expr: str, series: MADE_UP, folder: Path) -> dict[str, float]:
     # It expects nothing, so that promtool complains about all that there is.
     done = subprocess.run(
         [program("promtool"), "test", "rules", str(path)],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     told = done.stdout + done.stderr
     if done.returncode == 0:

@@ -75,10 +75,10 @@ def live_a_little(own: Observatory) -> None:
     own.masters[4].pause()
     first.execute_command("LOCK", "job:unanswered", 900)
     own.masters[4].kill()
-    eventually(lambda: own.value("sum(lockd_master_votes_not_counted_total)") > 0, 30, "that vote is seen")
+    eventually(lambda: own.value("sum(lockd_master_votes_not_counted_total)") > 0, "that vote is seen")
     own.masters[4].start()
     granting = 'sum(rate(lockd_grants_total{class="jobs"}[8s]))'
-    eventually(lambda: own.value(granting) > 0, 30, "grants are seen")
+    eventually(lambda: own.value(granting) > 0, "grants are seen")
 
 
 def lose_a_quorum(own: Observatory) -> None:
@@ -88,14 +88,14 @@ def lose_a_quorum(own: Observatory) -> None:
     entering = own.units[0].crashes()
     for one in own.units[1:3]:
         one.master.kill()
-    eventually(lambda: own.value("max(lockd_guard_quarantined)") == 1, 30, "the quarantine is seen")
+    eventually(lambda: own.value("max(lockd_guard_quarantined)") == 1, "the quarantine is seen")
     # Two are left; after a few seconds their clocks can be compared with too few to be trusted.
-    eventually(lambda: own.value("min(lockd_masters_voting)") in (0, 2), 30, "the lost quorum is seen")
-    eventually(lambda: own.value("sum(lockd_losses_total)") > 0, 30, "the loss is seen")
+    eventually(lambda: own.value("min(lockd_masters_voting)") in (0, 2), "the lost quorum is seen")
+    eventually(lambda: own.value("sum(lockd_losses_total)") > 0, "the loss is seen")
     own.units[0].starts(entering)
     for one in own.units[1:3]:
         one.master.start()
-    eventually(lambda: own.value("min(lockd_masters_voting)") == 5, 60, "all have a vote again")
+    eventually(lambda: own.value("min(lockd_masters_voting)") == 5, "all have a vote again")
 
 
 def has_root_file_system() -> bool:
@@ -115,7 +115,7 @@ def test_it_returns_series_with_the_labels_that_its_legend_uses(watched: Observa
         numbers = [float(value) for one in series for _, value in one["values"]]
         return [] if all(math.isnan(number) for number in numbers) else series
 
-    labels = [one["metric"] for one in eventually(found, 90, "there are series")]
+    labels = [one["metric"] for one in eventually(found, "there are series")]
     for label in re.findall(r"\{\{([a-z]+)\}\}", target.get("legendFormat", "")):
         assert all(label in one for one in labels), label
     if "ALERTS" not in expr:

@@ -15,7 +15,7 @@ from docs.made.markdown import DOCS, REPOSITORY
 from lockd.dev.processes import Child
 from tests.docs.blocks import Block, alike, blocks, commands
 from tests.harness.masters import short_folder
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 
 README, TUTORIAL = REPOSITORY / "README.md", DOCS / "tutorial/first-lock.md"
 AROUND = "class store:\n    write = staticmethod(lambda row, fence: print('written'))\nrow = None\n"
@@ -45,7 +45,7 @@ class Shell:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
         return done.stdout + done.stderr
@@ -67,7 +67,7 @@ def shell() -> Iterator[Shell]:
         dev.environment = shell.environment
         dev.start()
         try:
-            eventually(lambda: b"ready: 5 of 5" in dev.log(), 30, "all masters vote")
+            eventually(lambda: b"ready: 5 of 5" in dev.log(), "all masters vote")
             yield shell
         finally:
             dev.stop()

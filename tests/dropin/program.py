@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 60.0
+from tests.harness.waiting import PATIENCE_S
 
 
 class Trouble(Exception):

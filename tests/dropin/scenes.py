@@ -19,7 +19,6 @@ SHORT_MS = 1_000
 """Libraries that count in seconds know no shorter one."""
 LONG_MS = 30_000
 WAIT_MS = 20_000
-PATIENCE_S = 30.0
 
 EXTENSIONS = ("extend", "add", "reacquire")
 
@@ -143,7 +142,7 @@ def it_says_who_has_it(stage: Stage) -> None:
         assert not one.ask("owned", name)
     release(other, name)
     if "locked" in stage.library.offers:
-        eventually(lambda: not one.ask("locked", name), PATIENCE_S, "it is free")
+        eventually(lambda: not one.ask("locked", name), "it is free")
 
 
 @scene("released elsewhere", "release_as")
@@ -234,7 +233,7 @@ def gets(program: Program, name: str, ttl_ms: int | None = LONG_MS, **options: A
                 raise
             return False
 
-    eventually(acquired, PATIENCE_S, "it is free")
+    eventually(acquired, "it is free")
 
 
 def extended(stage: Stage, verb: str) -> str:
@@ -246,7 +245,7 @@ def extended(stage: Stage, verb: str) -> str:
         assert one.acquire(name, SHORT_MS)
         return name if one.ask(verb, name, ttl_ms=LONG_MS) else ""
 
-    return eventually(done, PATIENCE_S, f"{verb} comes in time")
+    return eventually(done, f"{verb} comes in time")
 
 
 def as_long_as_it_was(stage: Stage) -> None:
@@ -259,5 +258,5 @@ def as_long_as_it_was(stage: Stage) -> None:
 
 def after_trouble(program: Program, verb: str, name: str, **words: Any) -> Any:
     """What it says once its connection, which has ended, is made anew: some tell their app first."""
-    [said] = eventually(lambda: [program.ask(verb, name, **words)], PATIENCE_S, verb, not_yet=(Trouble,))
+    [said] = eventually(lambda: [program.ask(verb, name, **words)], verb, not_yet=(Trouble,))
     return said

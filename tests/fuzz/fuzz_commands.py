@@ -31,8 +31,8 @@ from lockd.server.resp import requests
 from tests.fuzz.command_line import BrokenPromiseError, run
 from tests.harness.cluster import running_cluster
 from tests.harness.processes import memory_kib
-from tests.harness.waiting import eventually
-from tests.harness.wire import PATIENCE_S, Bystander, Wire, as_map, request
+from tests.harness.waiting import PATIENCE_S, eventually
+from tests.harness.wire import Bystander, Wire, as_map, request
 
 ERRORS = frozenset(map(str, ErrorWord)) | {"NOPROTO", "NOSCRIPT", "EXECABORT"}
 LEASE_KEYS = {b"token", b"fence", b"validity_ms", b"deadline_ns", b"bound"}

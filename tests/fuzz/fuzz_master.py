@@ -23,7 +23,7 @@ from typing import Any
 
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
 from tests.fuzz.command_line import BrokenPromiseError, run
-from tests.harness.cluster import PATIENT, Cluster
+from tests.harness.cluster import Cluster
 from tests.harness.masters import short_folder
 from tests.harness.modelled import ModelledMaster, encoded, modelled_masters, serving
 from tests.harness.processes import memory_kib
@@ -246,7 +246,7 @@ def fuzz(seconds: float, seed: int) -> str:
     """Run for that long. What was done, in a line; AssertionError when a promise is broken."""
     masters = modelled_masters(5)
     with short_folder() as folder, serving(masters):
-        cluster = Cluster(folder, masters, PATIENT)  # type: ignore[arg-type]  # it needs their names and addresses
+        cluster = Cluster(folder, masters, {})  # type: ignore[arg-type]  # it needs their names and addresses
         agent = cluster.agent
         agent.command = (sys.executable, "-c", HASTY_AGENT, "serve", "--config", str(cluster.config_path))
         agent.start()
@@ -288,7 +288,7 @@ def _promises_kept(cluster: Cluster, grown_kib: int) -> None:
         raise BrokenPromiseError("the agent counted an internal error")
     if grown_kib > MEMORY_MOST_KIB:
         raise BrokenPromiseError(f"the agent has grown by {grown_kib} KiB")
-    eventually(lambda: cluster.voting() >= 4, 10, "the four that are honest vote")
+    eventually(lambda: cluster.voting() >= 4, "the four that are honest vote")
 
 
 if __name__ == "__main__":

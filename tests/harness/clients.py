@@ -104,8 +104,8 @@ class Losses:
         self.left_s.append((lease.deadline_ns - boottime_ns()) / 1e9)
         self.reasons.append(reason)
 
-    def wait(self, within_s: float = 10.0) -> str:
-        eventually(lambda: self.reasons, within_s, "on_lost is called")
+    def wait(self) -> str:
+        eventually(lambda: self.reasons, "on_lost is called")
         return self.reasons[0]
 
 
@@ -113,8 +113,8 @@ def free(client: AnyClient, resource: str) -> bool:
     return client.holder(resource) is None
 
 
-def wait_until_free(client: AnyClient, resource: str, within_s: float = 3.0) -> None:
-    eventually(lambda: free(client, resource), within_s, f"{resource} is free")
+def wait_until_free(client: AnyClient, resource: str) -> None:
+    eventually(lambda: free(client, resource), f"{resource} is free")
 
 
 def take_away(cluster: Cluster, resource: str) -> None:

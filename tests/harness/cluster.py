@@ -18,8 +18,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from lockd.dev.processes import LOOPBACK, Child, LocalMaster, default_server, free_ports
 from lockd.http.server import FRESH_S
 from tests.harness.masters import running_masters, short_folder
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 from tests.harness.wire import as_map
+
+PATIENT = {
+    "timeouts": {"master_ms": 5_000, "connect_ms": 5_000, "dead_ms": 20_000},
+    "clock_skew_allowance_ms": 5_000,
+}
+"""What holds of every agent of a test that doesn't say otherwise: a machine that is busy with other things is
+no master in trouble."""
+AS_IS = {"bound": "process"}
+"""The `defaults` of classes as they are where nobody says otherwise."""
 
 
 class AgentProcess(Child):
@@ -55,9 +64,9 @@ class AgentProcess(Child):
                 super().start()
         self.wait_ready()
 
-    def wait_ready(self, within_s: float = 30.0) -> None:
+    def wait_ready(self) -> None:
         try:
-            eventually(lambda: not self.running or self._answers(), within_s, "the agent answers a PING")
+            eventually(lambda: not self.running or self._answers(), "the agent answers a PING")
             assert self.running, f"the agent ended with status {self.exit_status}"
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log_tail(30)}") from None
@@ -121,6 +130,7 @@ class Cluster:
             "canary_ms": 0,  # tests that count what is locked count their own locks
             # Tests are many apps in one process.
             "defaults": {"bound": "connection"},
+            **PATIENT,
         }
         return merged(defaults, self._overrides)
 
@@ -131,12 +141,12 @@ class Cluster:
 
     def client(self, protocol: int = 2, **options: Any) -> redis.Redis:
         """A new redis-py client over the agent's socket, closed at the end of the test. It does not retry."""
-        options = {"decode_responses": True, "socket_timeout": 30, "retry": None} | options
+        options = {"decode_responses": True, "socket_timeout": PATIENCE_S, "retry": None} | options
         client = redis.Redis(unix_socket_path=str(self.socket), protocol=protocol, **options)
         self._clients.append(client)
         return client
 
-    def raw(self, timeout_s: float = 10.0) -> socket.socket:
+    def raw(self, timeout_s: float = PATIENCE_S) -> socket.socket:
         """A plain socket connected to the agent, closed at the end of the test."""
         link = socket.socket(socket.AF_UNIX)
         link.settimeout(timeout_s)
@@ -144,7 +154,7 @@ class Cluster:
         self._links.append(link)
         return link
 
-    def form(self, unused: bool = True, within_s: float = 15.0) -> None:
+    def form(self, unused: bool = True) -> None:
         """Form the cluster and return when it is; the agent may still be connecting to its masters."""
         command = ("FORM", "UNUSED") if unused else ("FORM",)
 
@@ -152,7 +162,7 @@ class Cluster:
             status = as_map(self._ask(*command))["status"]
             return status in ("formed", "already")
 
-        eventually(formed, within_s, "the cluster is formed")
+        eventually(formed, "the cluster is formed")
 
     def master_states(self) -> list[dict[str, Any]]:
         """MASTERS, as a list of dicts."""
@@ -161,10 +171,10 @@ class Cluster:
     def voting(self) -> int:
         return sum(entry["vote"] == 1 for entry in self.master_states())
 
-    def wait_voting(self, count: int, within_s: float = 10.0) -> None:
+    def wait_voting(self, count: int) -> None:
         """Return when exactly `count` masters have a vote."""
         try:
-            eventually(lambda: self.voting() == count, within_s, f"{count} masters have a vote")
+            eventually(lambda: self.voting() == count, f"{count} masters have a vote")
         except AssertionError as error:
             raise AssertionError(f"{error}: {self.describe()}") from None
 
@@ -180,7 +190,7 @@ class Cluster:
         # What is read a moment after it was made is as it was then.
         time.sleep(max(0.0, self._scraped_s + FRESH_S - time.monotonic()))
         url = f"http://{LOOPBACK}:{self.metrics_port}/metrics"
-        with urllib.request.urlopen(url, timeout=15) as reply:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as reply:
             text = reply.read().decode()
         self._scraped_s = time.monotonic()
         return {
@@ -229,17 +239,12 @@ class Cluster:
 MakeCluster = Callable[..., Cluster]
 """What the fixture `make_cluster` gives."""
 
-PATIENT = {"timeouts": {"master_ms": 1_000, "dead_ms": 5_000}, "clock_skew_allowance_ms": 2_000}
-"""A machine that is busy with other things is no master in trouble."""
-AS_IS = {"bound": "process"}
-"""The `defaults` of classes as they are where nobody says otherwise."""
-
 
 @contextmanager
 def running_cluster(masters: int = 3, **overrides: Any) -> Iterator[Cluster]:
-    """A formed cluster on fresh masters that all vote; its agent is patient with them."""
+    """A formed cluster on fresh masters that all vote."""
     with short_folder() as folder, running_masters(folder, masters, default_server()) as running:
-        cluster = Cluster(folder, running, merged(PATIENT, overrides))
+        cluster = Cluster(folder, running, overrides)
         try:
             cluster.agent.start()
             cluster.form()

@@ -10,6 +10,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from tests.harness.waiting import PATIENCE_S
+
 _SIZE = 300 << 20  # mkfs.xfs makes none smaller
 
 
@@ -72,7 +74,7 @@ class Disk:
     def remove(self) -> None:
         """Whatever state it is in."""
         if self._mounted:
-            subprocess.run(["umount", "-l", self.path], check=False, capture_output=True, timeout=30)
+            subprocess.run(["umount", "-l", self.path], check=False, capture_output=True, timeout=PATIENCE_S)
         self._image.unlink(missing_ok=True)
 
 
@@ -96,7 +98,7 @@ def why_no_disks() -> str:
 
 
 def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
 
 
 def _said(error: subprocess.SubprocessError) -> str:

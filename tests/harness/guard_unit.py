@@ -19,6 +19,7 @@ from lockd.dev.processes import LOOPBACK, LocalMaster, free_ports
 from lockd.guard.delay import quarantine_ns
 from lockd.guard.one_file import shipped
 from tests.harness.masters import wait_on_some_port
+from tests.harness.waiting import PATIENCE_S
 
 MAX_TTL_MS = 1_000
 DELAY_NS = quarantine_ns(MAX_TTL_MS)
@@ -116,7 +117,7 @@ class Unit:
 
     def start_redis(self) -> None:
         self.master.start(wait=False)
-        wait_on_some_port(self.master, 60)
+        wait_on_some_port(self.master)
 
     def ended(self) -> None:
         """Redis has ended, by itself or not: systemd runs `leave`."""
@@ -136,7 +137,7 @@ class Unit:
     def stop(self) -> None:
         """`systemctl stop`."""
         self.ask_before_stop()
-        assert self.master.stop(within_s=60) == 0, self.master.log_tail()
+        assert self.master.stop(within_s=PATIENCE_S) == 0, self.master.log_tail()
         self.ended()
 
     def ask_before_stop(self) -> None:

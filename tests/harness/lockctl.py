@@ -47,4 +47,4 @@ def at_terminal(cluster: Cluster, *words: str, typed: str = "", once: bytes = b"
     with lockctl_at_terminal(cluster, *words) as terminal:
         terminal.wait_for(re.escape(once.decode()))
         terminal.type(typed)
-        return Done(words, terminal.end(30), terminal.screen, "")
+        return Done(words, terminal.end(), terminal.screen, "")

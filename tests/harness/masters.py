@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lockd.dev.processes import LocalMaster, StartFailed, free_ports
+from tests.harness.waiting import PATIENCE_S
 
 KNOWN_FLAVOURS = ("redis-6.2", "redis-7.0", "redis-8.2", "valkey-9")
 
@@ -66,18 +67,18 @@ def _new_master(
     return LocalMaster(name, folder / name, port, binary, settings)
 
 
-def wait_on_some_port(master: LocalMaster, within_s: float = 15.0) -> None:
+def wait_on_some_port(master: LocalMaster) -> None:
     """Return once it answers: on another port, when somebody has taken this one since it was found free."""
     for _ in range(5):
         try:
-            master.wait_ready(within_s)
+            master.wait_ready(PATIENCE_S)
             return
         except StartFailed as error:
             if "in use" not in str(error):
                 raise
             [master.port] = free_ports(1)
             master.start(wait=False)
-    master.wait_ready(within_s)
+    master.wait_ready(PATIENCE_S)
 
 
 def has_tls(binary: Path) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from lockd.dev.processes import LOOPBACK, default_server
-from tests.harness.cluster import PATIENT, Cluster, merged
+from tests.harness.cluster import Cluster, merged
 from tests.harness.guard_unit import Unit, come_back
 from tests.harness.masters import short_folder
 from tests.harness.prometheus import CHAIN, Monitoring, Target, node_exporters, program
@@ -86,16 +86,16 @@ def running_observatory(
             unit.run("watch")
         # Before that a crash would find data of which there is no record that it was written here.
         marks = [unit.folder / "state" / "mark.json" for unit in units]
-        eventually(lambda: all(mark.exists() for mark in marks), 60, "the guards have noted what is there")
+        eventually(lambda: all(mark.exists() for mark in marks), "the guards have noted what is there")
         own = {"cluster": "shop", "max_ttl_ms": max_ttl_ms, "canary_ms": 1_000}
-        first = Cluster(folder, [unit.master for unit in units], merged(merged(PATIENT, own), overrides))
+        first = Cluster(folder, [unit.master for unit in units], merged(own, overrides))
         stack.callback(first.close)
         first.agent.start(wait=False)
-        first.agent.wait_ready(60)
-        first.form(within_s=60)
+        first.agent.wait_ready()
+        first.form()
         hosts = [first, *(first.add_agent() for _ in range(agents - 1))]
         for host in hosts:
-            host.wait_voting(masters, 60)
+            host.wait_voting(masters)
         nodes = stack.enter_context(node_exporters(folder, units, "shop"))
         observatory = Observatory(folder, units, hosts, nodes, scrape_s)
         stack.callback(observatory.close)

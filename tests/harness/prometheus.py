@@ -21,7 +21,7 @@ import yaml
 
 from lockd.dev.processes import LOOPBACK, Child, free_ports
 from tests.harness.guard_unit import Unit
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 ALERTS = ROOT / "alerts"
@@ -44,17 +44,17 @@ def program(name: str) -> str:
 
 def output_of(*command: str) -> str:
     """What it prints. AssertionError with all of that when it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def wait_ready(url: str) -> None:
-    eventually(lambda: get(f"{url}/-/ready"), 60, f"{url} is ready")
+    eventually(lambda: get(f"{url}/-/ready"), f"{url} is ready")
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=30) as reply:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as reply:
         return reply.read().decode()
 
 
@@ -149,7 +149,7 @@ class Monitoring:
             process.start()
         wait_ready(self.alertmanager_url)
         wait_ready(self.url)
-        eventually(lambda: len(self.now("up == 1")) == len(self._targets), 60, "every target is scraped")
+        eventually(lambda: len(self.now("up == 1")) == len(self._targets), "every target is scraped")
 
     def close(self) -> None:
         for process in reversed(self._processes):

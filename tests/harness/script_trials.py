@@ -38,6 +38,7 @@ from lockd.core.scripts.operations import (
     Ttl,
     Unit,
 )
+from tests.harness.waiting import PATIENCE_S
 from tests.harness.wire import request
 
 ANOTHERS = b"another's value"
@@ -228,7 +229,7 @@ class Trial:
         """Since it was last asked: up to a message of its own."""
         self._redis.publish("trial", "is over")
         while True:
-            message = self._listener.get_message(timeout=10)
+            message = self._listener.get_message(timeout=PATIENCE_S)
             if message is None:
                 continue
             if message["channel"] == b"trial":

@@ -42,18 +42,18 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._file, text.encode())
 
-    def wait_for(self, pattern: str, within_s: float = 20.0) -> re.Match[str]:
+    def wait_for(self, pattern: str) -> re.Match[str]:
         """Return once it shows that, colours aside, behind what was waited for before."""
         try:
-            found = eventually(lambda: self._look_for(pattern), within_s, f"it shows {pattern!r}")
+            found = eventually(lambda: self._look_for(pattern), f"it shows {pattern!r}")
         except AssertionError as error:
             raise AssertionError(f"{error}\nshown: {self.screen!r}") from None
         self._found += found.end()
         return found
 
-    def end(self, within_s: float = 15.0) -> int:
+    def end(self) -> int:
         """Its exit status; what it showed last is read."""
-        status = eventually(lambda: self._ended() and (self._status,), within_s, "it ends")
+        status = eventually(lambda: self._ended() and (self._status,), "it ends")
         self._read()
         return os.waitstatus_to_exitcode(*status)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import hiredis
 
-PATIENCE_S = 10.0
+from tests.harness.waiting import PATIENCE_S
 
 Word = bytes | str | int
 

@@ -16,4 +16,4 @@ PATIENCE_S = 300.0
 
 def until(condition: Callable[[], T], what: str) -> T:
     """As `eventually`; of a command that fails on a host as well, one that is just booting say."""
-    return eventually(condition, PATIENCE_S, what, 0.1, (RuntimeError, subprocess.SubprocessError))
+    return eventually(condition, what, 0.1, (RuntimeError, subprocess.SubprocessError))

@@ -79,7 +79,7 @@ class Dev:
 
     def stop(self) -> None:
         self.terminal.type("\x03")
-        self.terminal.end(60)
+        self.terminal.end()
 
     def written(self, terminal: Terminal) -> str:
         """What a program has written, without paths and names of this machine."""
@@ -98,7 +98,7 @@ def _terminal(folder: Path, command: str, size: tuple[int, int], name: str) -> T
 def running_dev(folder: Path, size: tuple[int, int]) -> Iterator[Dev]:
     dev = Dev(folder, size)
     try:
-        dev.terminal.wait_for("ready: 5 of 5", 60)
+        dev.terminal.wait_for("ready: 5 of 5")
         yield dev
         dev.stop()
     finally:
@@ -177,7 +177,7 @@ def top(dev: Dev, size: tuple[int, int], *words: str, looks: int = 3) -> str:
     terminal = _terminal(dev.folder, command, size, "top")
     try:
         for _ in range(looks):
-            terminal.wait_for("masters vote.*grants/s.*fence", 60)
+            terminal.wait_for("masters vote.*grants/s.*fence")
         written = dev.written(terminal)
         terminal.type("q")
         terminal.end()
@@ -190,7 +190,7 @@ def doctor(dev: Dev) -> str:
     command = f"{BIN}/lockctl --socket {dev.socket} doctor"
     terminal = _terminal(dev.folder, command, WIDE, "doctor")
     try:
-        terminal.end(60)
+        terminal.end()
         return dev.written(terminal)
     finally:
         terminal.close()
@@ -220,7 +220,7 @@ def lose_a_master(dev: Dev) -> None:
         host, port = client.execute_command("MASTERS")[0]["address"].split(":")
         with redis.Redis(host=host, port=int(port)) as master:
             master.shutdown(nosave=True)
-        eventually(lambda: client.execute_command("MASTERS")[0]["state"] == "down", 20, "the agent sees it")
+        eventually(lambda: client.execute_command("MASTERS")[0]["state"] == "down", "the agent sees it")
 
 
 def draw(out: Path, name: str, title: str, written: str, size: tuple[int, int]) -> None:
@@ -263,7 +263,7 @@ def main() -> None:
 
 
 def _current(dev: Dev) -> str:
-    dev.terminal.wait_for(f"{LEASES} held", 60)
+    dev.terminal.wait_for(f"{LEASES} held")
     return dev.written(dev.terminal)
 
 

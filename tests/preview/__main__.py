@@ -100,7 +100,7 @@ def well(own: Observatory, load: Load) -> None:
 def quarantined(own: Observatory, load: Load) -> None:
     """m2 crashes. Its guard keeps it out for most of a minute; the picture is taken in the midst."""
     own.units[1].crashes()
-    eventually(lambda: own.value('max(lockd_guard_quarantined{master="m2"})') == 1, 30, "the quarantine")
+    eventually(lambda: own.value('max(lockd_guard_quarantined{master="m2"})') == 1, "the quarantine")
     own_time(25)
 
 

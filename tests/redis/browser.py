@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.harness.waiting import PATIENCE_S
+
 _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-dev-shm-usage",
@@ -34,6 +36,6 @@ class Visit(NamedTuple):
 def visit(url: str, home: Path) -> Visit:
     """Open a page, wait until it is loaded, and leave."""
     command = [find_chromium(), *_FLAGS, f"--user-data-dir={home}", "--dump-dom", url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return Visit(done.stdout, [line for line in done.stderr.splitlines() if ":CONSOLE" in line])

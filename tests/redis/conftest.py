@@ -101,9 +101,9 @@ def connect_here(cluster: Cluster) -> Iterator[Connect]:
     with ExitStack() as stack:
         yield lambda protocol=2: stack.enter_context(Wire(cluster.socket, protocol))
     with Wire(cluster.socket) as last:
-        eventually(lambda: last.info()["leases"] == last.info()["waiters"] == "0", 5, "nothing is left")
+        eventually(lambda: last.info()["leases"] == last.info()["waiters"] == "0", "nothing is left")
         # What nobody waits for is given back a little later.
-        eventually(lambda: not isinstance(all_of := last.ask("LOCKS"), list) or not all_of, 5, "all is back")
+        eventually(lambda: not isinstance(all_of := last.ask("LOCKS"), list) or not all_of, "all is back")
 
 
 @pytest.fixture

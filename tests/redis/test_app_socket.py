@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 
 from lockd.dev.processes import LOOPBACK
-from tests.harness.cluster import PATIENT, Cluster, merged
+from tests.harness.cluster import Cluster
 from tests.harness.masters import short_folder
 from tests.harness.modelled import ModelledMaster, modelled_masters, serving
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 from tests.harness.wire import Wire, as_map, kind
 
 SLOWLY_S = 0.03
@@ -50,7 +50,7 @@ class World:
             "socket": {"path": str(self.folder / "s"), "mode": "0606"},
             "timeouts": {"connect_ms": 60_000, "dead_ms": 60_000},
         }
-        self.cluster = Cluster(folder, masters, merged(PATIENT, settings))  # type: ignore[arg-type]
+        self.cluster = Cluster(folder, masters, settings)  # type: ignore[arg-type]
         self.cluster.socket = self.folder / "s"
         self.agent = self.cluster.agent
         self.agent.socket_path = self.cluster.socket
@@ -77,7 +77,7 @@ class World:
     def readiness(self) -> tuple[int, str]:
         url = f"http://{LOOPBACK}:{self.cluster.metrics_port}/readyz"
         try:
-            with urllib.request.urlopen(url, timeout=10) as reply:
+            with urllib.request.urlopen(url, timeout=PATIENCE_S) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as refused:
             return refused.code, refused.read().decode()
@@ -116,7 +116,7 @@ def ready(world: World) -> World:
 def test_an_app_that_is_there_before_the_masters_were_looked_at_waits_and_gets_its_lock(world: World) -> None:
     world.let_masters_answer_after(SLOWLY_S)
     world.start_patiently()
-    wire = eventually(lambda: Wire(world.cluster.socket), 30, "somebody listens")
+    wire = eventually(lambda: Wire(world.cluster.socket), "somebody listens")
     with wire:
         assert as_map(wire.ask("LOCK", "early", 5_000))[b"fence"] > 0
 
@@ -141,10 +141,10 @@ def test_one_silent_master_of_three_is_not_waited_for(world: World) -> None:
 def test_until_then_it_is_not_ready_and_says_so_and_a_stop_is_a_stop(world: World) -> None:
     world.let_masters_answer_after(NEVER_S)
     world.agent.start(wait=False)
-    readiness = eventually(world.readiness, 30, "it answers")
+    readiness = eventually(world.readiness, "it answers")
     assert readiness == (503, "starting: the first look at the masters is not over\n")
     os.kill(world.agent.pid, signal.SIGTERM)
-    eventually(lambda: world.agent.exit_status == 0, 30, "it has ended")
+    eventually(lambda: world.agent.exit_status == 0, "it has ended")
     assert not world.cluster.socket.exists()
 
 
@@ -156,12 +156,12 @@ def test_a_socket_that_was_deleted_is_made_again_and_who_is_connected_goes_on(re
     with Wire(path) as before:
         token = as_map(before.ask("LOCK", "kept", 5_000))[b"token"]
         path.unlink()
-        with eventually(lambda: Wire(path), 10, "new apps get in") as after:
+        with eventually(lambda: Wire(path), "new apps get in") as after:
             assert kind(after.ask("LOCK", "kept", 5_000)) == "TAKEN"
             assert before.ask("UNLOCK", "kept", token) == 1
             assert as_map(after.ask("LOCK", "kept", 5_000))[b"fence"] > 0
     path.unlink()
-    eventually(lambda: Wire(path), 10, "it is made again each time").close()
+    eventually(lambda: Wire(path), "it is made again each time").close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o606
     assert f"event=socket_made_again socket={path}" in ready.cluster.log_text()
     assert ready.readiness()[0] == 200
@@ -172,10 +172,10 @@ def test_a_socket_that_was_deleted_is_made_again_and_who_is_connected_goes_on(re
 def test_where_it_cannot_be_made_again_it_is_not_ready_and_says_why_until_it_can(ready: World) -> None:
     shutil.rmtree(ready.folder)
     assert ready.readiness() == (503, f"the socket {ready.cluster.socket} is gone\n")
-    eventually(lambda: "event=socket_trouble" in ready.cluster.log_text(), 10, "it is in the log")
+    eventually(lambda: "event=socket_trouble" in ready.cluster.log_text(), "it is in the log")
     assert ready.shown_ok() == 0
     ready.folder.mkdir()
-    with eventually(lambda: Wire(ready.cluster.socket), 10, "new apps get in") as wire:
+    with eventually(lambda: Wire(ready.cluster.socket), "new apps get in") as wire:
         assert wire.ask("PING") == b"PONG"
     eventually(lambda: ready.readiness()[0] == 200, what="it is ready")
     assert ready.shown_ok() == 1
@@ -189,9 +189,9 @@ def test_something_else_in_its_place_is_told_of_and_left_alone(ready: World) -> 
     other.replace(path)
     told = f"something else is at {path}: remove it, and the agent makes its socket again"
     assert ready.readiness() == (503, f"{told}\n")
-    eventually(lambda: told in ready.cluster.log_text(), 10, "it is in the log")
+    eventually(lambda: told in ready.cluster.log_text(), "it is in the log")
     assert path.read_text() == "somebody's"
     assert ready.shown_ok() == 0
     path.unlink()
-    with eventually(lambda: Wire(path), 10, "new apps get in") as wire:
+    with eventually(lambda: Wire(path), "new apps get in") as wire:
         assert wire.ask("PING") == b"PONG"

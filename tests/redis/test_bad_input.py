@@ -48,9 +48,7 @@ def others_notice_nothing(cluster: Cluster) -> Iterator[None]:
         with Bystander(cluster.socket) as bystander:
             waited_s = -waited_for_processor_s(cluster)
             yield
-            eventually(
-                lambda: bystander.trouble or bystander.rounds > 3, 10, "the bystander has had its turns"
-            )
+            eventually(lambda: bystander.trouble or bystander.rounds > 3, "the bystander has had its turns")
             waited_s += waited_for_processor_s(cluster)
         assert bystander.worst_ping_s < LATENCY_MOST_S + waited_s
 
@@ -58,7 +56,7 @@ def others_notice_nothing(cluster: Cluster) -> Iterator[None]:
             info = watcher.info()
             return (info["leases"], info["waiters"], info["connected_clients"]) == ("0", "0", "1")
 
-        eventually(nothing_is_left, 10, "no lease, waiter or connection is left")
+        eventually(nothing_is_left, "no lease, waiter or connection is left")
 
 
 @pytest.fixture
@@ -307,7 +305,7 @@ def test_a_long_pipeline_behind_a_waiting_lock_waits_with_it(connect: Callable[.
     token = token_of(holder.ask("LOCK", "bad:behind", TTL_MS))
     waiter.send("LOCK", "bad:behind", TTL_MS, "WAIT", 20_000)
     waiter.send_raw(b"".join(request("ECHO", number) for number in range(2_000)))
-    eventually(lambda: holder.info()["waiters"] == "1", 5, "it waits")
+    eventually(lambda: holder.info()["waiters"] == "1", "it waits")
     assert holder.ask("UNLOCK", "bad:behind", token) == 1
     assert token_of(waiter.reply()) != token
     assert [waiter.reply() for _ in range(2_000)] == [b"%d" % number for number in range(2_000)]
@@ -334,7 +332,7 @@ def test_ten_thousand_idle_connections_are_in_nobodys_way(cluster: Cluster, wire
         stack.enter_context(open_files(CROWD + 500))
         for _ in range(CROWD):
             stack.enter_context(socket.socket(socket.AF_UNIX)).connect(str(cluster.socket))
-        eventually(lambda: int(wire.info()["connected_clients"]) > CROWD, 30, "all are connected")
+        eventually(lambda: int(wire.info()["connected_clients"]) > CROWD, "all are connected")
         start_s = time.monotonic()
         for _ in range(20):
             assert wire.ask("UNLOCK", "bad:crowd", token_of(wire.ask("LOCK", "bad:crowd", TTL_MS))) == 1
@@ -360,4 +358,4 @@ def test_a_storm_of_locks_that_are_dropped_at_once_leaves_nothing_on_the_masters
     for number in range(500):
         with Wire(cluster.socket) as gone:
             gone.send("LOCK", f"bad:dropped:{number}", 60_000)
-    eventually(lambda: wire.ask("LOCKS", "bad:dropped:*") == [], 5, "none is on the masters")
+    eventually(lambda: wire.ask("LOCKS", "bad:dropped:*") == [], "none is on the masters")

@@ -35,7 +35,7 @@ from lockd.server.tokens import fresh_token
 from tests.harness.fleet_model import Watched, break_tries_for
 from tests.harness.modelled import Lie, ModelledMaster, encoded, modelled_masters, serving
 from tests.harness.real_fleet import NoGauge, a_fleet
-from tests.harness.waiting import until
+from tests.harness.waiting import PATIENCE_S, until
 
 R = b"r"
 VOTES = (scripts.ACQUIRE.digest, scripts.EXTEND.digest, scripts.PROPOSE.digest)
@@ -146,17 +146,17 @@ class World:
         """The lease, or the refusal."""
         asker = Asker(resource, ttl_ms=ttl_ms)
         self.locks.lock(asker, boottime_ns())
-        return await asyncio.wait_for(asker.outcome, 15)
+        return await asyncio.wait_for(asker.outcome, PATIENCE_S)
 
     async def unlock(self, lease: Lease) -> Any:
         asker = Asker(lease.resource)
         self.locks.unlock(lease.resource, lease.token, asker, boottime_ns())
-        return await asyncio.wait_for(asker.outcome, 15)
+        return await asyncio.wait_for(asker.outcome, PATIENCE_S)
 
     async def extend(self, lease: Lease) -> Any:
         asker = Asker(lease.resource)
         self.locks.extend(lease.resource, lease.token, 20_000, asker, boottime_ns())
-        return await asyncio.wait_for(asker.outcome, 15)
+        return await asyncio.wait_for(asker.outcome, PATIENCE_S)
 
     async def works(self, times: int = 5, resource: bytes = R) -> None:
         """LOCK, EXTEND and UNLOCK do what they should, with fences as they should be."""
@@ -433,7 +433,7 @@ async def test_an_agent_stops_also_in_the_moment_in_which_a_link_is_called_to_lo
         await world.works(1)
         await until(lambda: not world.bad_link._in_flight, what="the link rests")
         world.bad_link._look_closer.set()
-        await asyncio.wait_for(world.fleet.stop(), 10)
+        await asyncio.wait_for(world.fleet.stop(), PATIENCE_S)
 
 
 async def test_an_answer_without_an_end_is_not_kept() -> None:

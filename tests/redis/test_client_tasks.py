@@ -15,7 +15,7 @@ from lockd import LockLost
 from lockd.aio import Client, Lease
 from tests.harness.clients import take_away
 from tests.harness.cluster import Cluster
-from tests.harness.waiting import until
+from tests.harness.waiting import PATIENCE_S, until
 
 
 def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -28,10 +28,10 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
     return run
 
 
-async def until_free(client: Client, resource: str, within_s: float = 3.0) -> None:
-    deadline_s = asyncio.get_running_loop().time() + within_s
+async def until_free(client: Client, resource: str) -> None:
+    deadline_s = asyncio.get_running_loop().time() + PATIENCE_S
     while await client.holder(resource) is not None:
-        assert asyncio.get_running_loop().time() < deadline_s, f"{resource} is not free within {within_s} s"
+        assert asyncio.get_running_loop().time() < deadline_s, f"{resource} is not free"
         await asyncio.sleep(0.01)
 
 
@@ -102,7 +102,7 @@ async def test_a_cancelled_block_releases_as_usual(shared: Cluster) -> None:
 async def test_a_cancelled_extension_keeps_the_lease(shared: Cluster) -> None:
     async with Client(shared.socket) as client, client.lock("kept", ttl=1) as lease:
         await cancelled(lease.extend(8))
-        await until(lambda: lease.remaining() > 7, 2, "the extension came through")
+        await until(lambda: lease.remaining() > 7, "the extension came through")
         lease.check()
 
 
@@ -141,5 +141,5 @@ async def test_on_lost_may_be_a_coroutine_function_that_releases(shared: Cluster
     async with Client(shared.socket) as client:
         lease = await client.acquire("taken", on_lost=on_lost)
         take_away(shared, "taken")
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), PATIENCE_S)
         assert await lease.release() is False

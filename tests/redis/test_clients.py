@@ -272,7 +272,7 @@ def test_a_killed_agent_that_none_comes_after_is_told_of_before_the_deadline(
 
     assert "no other agent took over in time" in losses.wait(5)
     assert 0.3 < losses.left_s[0] <= 0.6
-    eventually(lambda: lease.lost, 5, "the lease counts as lost")
+    eventually(lambda: lease.lost, "the lease counts as lost")
     with pytest.raises(LockLost):
         lease.check()
     with pytest.raises(LockLost):
@@ -291,11 +291,11 @@ def test_a_lease_outlives_the_end_of_its_agent_and_the_next_one_renews_and_tells
     watched, plain = client.acquire("watched", ttl=30, on_lost=losses), client.acquire("plain", ttl=30)
     granted_ns = watched.deadline_ns
     getattr(cluster.agent, end)()
-    eventually(lambda: not cluster.agent.running, 10, "it has ended")
+    eventually(lambda: not cluster.agent.running, "it has ended")
     cluster.agent.start()
     cluster.wait_voting(5)
 
-    eventually(lambda: watched.deadline_ns > granted_ns, 20, "the next agent is heard by itself")
+    eventually(lambda: watched.deadline_ns > granted_ns, "the next agent is heard by itself")
     for lease in (watched, plain):
         lease.check()
         lease.extend(40)
@@ -331,7 +331,7 @@ def test_a_wait_goes_on_at_the_next_agent_and_what_was_given_back_meanwhile_is_f
     lease = other.acquire("wanted", ttl=20)
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(client.acquire, "wanted", wait=60)
-        eventually(lambda: waiters(other, "wanted") == 1, 10, "it waits")
+        eventually(lambda: waiters(other, "wanted") == 1, "it waits")
         cluster.agent.kill()
         assert lease.release() is False
         cluster.agent.start()
@@ -353,7 +353,7 @@ def test_a_hanging_agent_is_noticed_before_the_deadline(cluster: Cluster, new_cl
 
     losses.wait()
     assert 0 < losses.left_s[0] <= 0.6
-    eventually(lambda: lease.lost, 2, "the lease is lost")
+    eventually(lambda: lease.lost, "the lease is lost")
     with pytest.raises(LockLost):
         lease.release()
     with pytest.raises(AgentUnreachable) as error:
@@ -375,7 +375,7 @@ def test_a_lease_whose_agent_hung_at_an_extension_is_what_it_was(
 
     lease.check()
     cluster.agent.resume()
-    eventually(lambda: answers(client), 10, "the agent answers again")
+    eventually(lambda: answers(client), "the agent answers again")
     lease.extend(30)
     assert lease.release() is True
 
@@ -439,7 +439,7 @@ def test_limits_and_policies_are_told_apart(
                 with pytest.raises(LimitReached, match="connections_per_user"):
                     client.ping()
             third.close()
-            eventually(lambda: answers(client), 2, "there is room for a connection again")
+            eventually(lambda: answers(client), "there is room for a connection again")
             with pytest.raises(LimitReached, match="leases_per_user"):
                 client.acquire("c")
 
@@ -469,7 +469,7 @@ def test_a_forked_child_holds_nothing_and_harms_nothing(client: AnyClient) -> No
 
         granted_ns = lease.deadline_ns
         in_child(child)
-        eventually(lambda: lease.deadline_ns > granted_ns, 3, "the lease is renewed")
+        eventually(lambda: lease.deadline_ns > granted_ns, "the lease is renewed")
         lease.check()
         assert not free(client, "parents")
     assert losses.reasons == []
@@ -492,7 +492,7 @@ def test_a_forked_child_locks_through_connections_of_its_own(client: AnyClient) 
                 lease.check()
             short = client.acquire("short", ttl=0.5, max_hold=0.5, on_lost=losses)
             losses.wait()
-            eventually(lambda: short.lost, 2, "the lease is lost")
+            eventually(lambda: short.lost, "the lease is lost")
             with pytest.raises(LockLost):
                 short.release()
 

@@ -23,7 +23,7 @@ from lockd.dev.processes import Child, LocalMaster, find_servers, free_ports
 from tests.harness.masters import running_masters, short_folder
 from tests.harness.processes import NOHUP, alive, children_of, ignored_signals
 from tests.harness.terminal import Terminal
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 from tests.harness.wire import as_map
 
 LOCKD = Path(sys.executable).parent / "lockd"
@@ -41,14 +41,14 @@ class Dev(Child):
     def printed(self) -> list[str]:
         return self.log().decode().splitlines()
 
-    def wait_printed(self, text: str, within_s: float = 20.0) -> str:
+    def wait_printed(self, text: str) -> str:
         """The first line with that text in it."""
 
         def found() -> str | None:
             ended = not self.running
             return next((line for line in self.printed() if text in line), "" if ended else None)
 
-        line = eventually(lambda: found() is not None and [found()], within_s, f"it prints {text!r}")
+        line = eventually(lambda: found() is not None and [found()], f"it prints {text!r}")
         assert line[0], f"it ended with status {self.exit_status}:\n{self.log().decode()}"
         return line[0]
 
@@ -104,12 +104,14 @@ def start_dev(folder: Path, home: Path, server_binary: Path) -> Iterator[Callabl
 
     yield start
     for dev in started:
-        dev.stop(within_s=15)
+        dev.stop(within_s=PATIENCE_S)
 
 
 def run_dev(*options: str | Path) -> subprocess.CompletedProcess[str]:
     """A `lockd dev` that is expected to end by itself."""
-    return subprocess.run([LOCKD, "dev", *options], capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(
+        [LOCKD, "dev", *options], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
 
 
 # --- start
@@ -126,7 +128,7 @@ def shared_dev(server_binary: Path) -> Iterator[Dev]:
             dev.wait_ready()
             yield dev
         finally:
-            dev.stop(within_s=15)
+            dev.stop(within_s=PATIENCE_S)
 
 
 def test_after_the_one_ready_line_an_app_can_lock_at_once(shared_dev: Dev) -> None:
@@ -134,7 +136,7 @@ def test_after_the_one_ready_line_an_app_can_lock_at_once(shared_dev: Dev) -> No
     [ready] = [line for line in shared_dev.printed() if line.startswith("ready")]
     assert "5 of 5 masters vote" in ready
     [url] = re.findall(r"metrics (http://127\.0\.0\.1:\d+/metrics)", ready)
-    with urllib.request.urlopen(url, timeout=5) as page:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as page:
         assert page.status == 200
 
 
@@ -145,7 +147,9 @@ def test_every_next_step_works_as_it_is_printed(shared_dev: Dev) -> None:
         if shutil.which(step.split()[0]) is None:
             continue
         step = step.replace("sleep 5", "true")
-        done = subprocess.run(step, shell=True, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(
+            step, shell=True, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
         assert done.returncode == 0, f"{step}\n{done.stdout}{done.stderr}"
         assert "rror" not in done.stdout + done.stderr, f"{step}\n{done.stdout}{done.stderr}"
     with shared_dev.client() as client:
@@ -252,7 +256,7 @@ def test_a_signal_stops_all_that_it_started_and_nothing_else(
         children = children_of(dev.pid)
         assert len(children) == 4
         os.kill(dev.pid, number)
-        assert dev.wait(within_s=15)
+        assert dev.wait(within_s=PATIENCE_S)
         assert dev.exit_status == 0
         assert not any(alive(pid) for pid in children)
         assert bystander.running
@@ -277,7 +281,7 @@ def test_what_it_was_started_to_ignore_stops_nothing(start_dev: Callable[..., De
     assert {signal.SIGHUP, signal.SIGINT} <= ignored_signals(dev.pid)
     assert signal.SIGINT in ignored_signals(dev.agent_pid())
     os.kill(dev.agent_pid(), signal.SIGHUP)  # which only has it read its configuration anew
-    assert dev.stop(within_s=15) == 0
+    assert dev.stop(within_s=PATIENCE_S) == 0
 
 
 def test_a_second_signal_kills_a_child_that_does_not_want_to_stop(folder: Path) -> None:
@@ -289,7 +293,7 @@ def test_a_second_signal_kills_a_child_that_does_not_want_to_stop(folder: Path) 
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)
         began_s = time.monotonic()
-        stop_children([stubborn], within_s=60, signals=signals)
+        stop_children([stubborn], within_s=PATIENCE_S, signals=signals)
     assert stubborn.exit_status == -signal.SIGKILL
     assert time.monotonic() - began_s < 5
 
@@ -311,7 +315,7 @@ def test_a_closed_pipe_ends_it(start_dev: Callable[..., Dev], home: Path) -> Non
             assert dev.stderr is not None
             assert dev.stdout.readline().startswith(b"ready")
             dev.stdout.close()  # as `| head -n 1` does
-            assert dev.wait(timeout=15) == 0
+            assert dev.wait(timeout=PATIENCE_S) == 0
             assert dev.stderr.read() == b""
         finally:
             dev.kill()
@@ -332,7 +336,7 @@ def test_a_master_that_dies_is_reported_and_comes_back_as_the_report_says(
     again = Child("again", command.split(), home / "log" / "again.log")
     again.start()
     try:
-        dev.wait_printed("5 of 5 masters vote", within_s=15)
+        dev.wait_printed("5 of 5 masters vote")
     finally:
         dev.stop()
         again.stop()
@@ -342,7 +346,7 @@ def test_an_agent_that_dies_ends_it_with_the_agents_last_words(start_dev: Callab
     dev = start_dev()
     children = children_of(dev.pid)
     os.kill(dev.agent_pid(), signal.SIGKILL)
-    assert dev.wait(within_s=15)
+    assert dev.wait(within_s=PATIENCE_S)
     assert dev.exit_status == 1
     assert "the agent was ended by SIGKILL" in dev.log().decode()
     assert "agent.log" in dev.log().decode()
@@ -356,7 +360,7 @@ def test_wiped_masters_are_not_taken_for_unused_ones(start_dev: Callable[..., De
     dev = start_dev(ready=False)
     dev.wait_printed("must end first")
     assert not any(line.startswith("ready") for line in dev.printed())
-    assert dev.stop(within_s=15) == 0
+    assert dev.stop(within_s=PATIENCE_S) == 0
 
 
 # --- again
@@ -367,7 +371,7 @@ def test_the_next_start_has_the_same_ports_and_the_same_leases(start_dev: Callab
     with first.client() as client:
         lease = as_map(client.execute_command("LOCK", "kept", 60000, "DETACHED"))
     addresses = first.addresses()
-    assert first.stop(within_s=15) == 0
+    assert first.stop(within_s=PATIENCE_S) == 0
     second = start_dev()
     assert second.addresses() == addresses
     with second.client() as client:

@@ -15,7 +15,7 @@ import redis
 
 from tests.harness.cluster import AS_IS, Cluster, running_cluster
 from tests.harness.on_masters import holding, lease_key, on, paused
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 from tests.harness.wire import Wire, request
 
 RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
@@ -134,7 +134,7 @@ def test_a_lock_and_a_set_exclude_each_other(here: redis.Redis, there: redis.Red
     lease = here.execute_command("LOCK", key, LONG_MS)
     assert there.set(key, "v", nx=True, px=LONG_MS) is None
     assert here.execute_command("UNLOCK", key, lease[1]) == 1
-    eventually(lambda: there.set(key, "v", nx=True, px=LONG_MS), 5, "it is free")
+    eventually(lambda: there.set(key, "v", nx=True, px=LONG_MS), "it is free")
     assert "TAKEN" in fails(lambda: here.execute_command("LOCK", key, LONG_MS))
 
 
@@ -219,7 +219,7 @@ def test_del_takes_away_what_this_process_holds_and_nothing_else(
 
 def test_it_ends_at_its_ttl(here: redis.Redis, there: redis.Redis, key: str) -> None:
     assert here.set(key, "v", nx=True, px=200)
-    eventually(lambda: there.set(key, "w", nx=True, px=LONG_MS), 10, "its TTL is over")
+    eventually(lambda: there.set(key, "w", nx=True, px=LONG_MS), "its TTL is over")
     assert here.eval(RELEASE, 1, key, "v") == 0
 
 
@@ -273,13 +273,13 @@ def test_wait_counts_no_master_for_a_lock_that_is_over(
     here: redis.Redis, there: redis.Redis, key: str
 ) -> None:
     assert here.set(key, "v", nx=True, px=200)
-    eventually(lambda: stands_on_none(here), 10, "its TTL is over")
+    eventually(lambda: stands_on_none(here), "its TTL is over")
     for release in (lambda: here.delete(key), lambda: there.eval(RELEASE, 1, key, "v")):
         for options in ({"px": LONG_MS}, {}):
-            eventually(lambda options=options: here.set(key, "v", nx=True, **options), 5, "it is free")
+            eventually(lambda options=options: here.set(key, "v", nx=True, **options), "it is free")
             assert not stands_on_none(here)
             assert release() == 1
-            eventually(lambda: stands_on_none(here), 5, "it was released")
+            eventually(lambda: stands_on_none(here), "it was released")
 
 
 def test_wait_is_not_about_what_was_taken_before_a_refusal(
@@ -302,7 +302,7 @@ def test_a_script_extends_it_by_its_value_from_any_host(
     assert here.set(key, "v", nx=True, px=5_000)
     assert there.eval(EXTEND, 1, key, "w", LONG_MS) == 0
     assert there.eval(EXTEND, 1, key, "v", LONG_MS) == 1
-    eventually(lambda: there.pttl(key) > 5_000, 5, "it lasts longer")
+    eventually(lambda: there.pttl(key) > 5_000, "it lasts longer")
 
 
 @pytest.mark.parametrize("extend", ["XX", "IFEQ", "CAS", "PEXPIRE", "EXPIRE"])
@@ -363,7 +363,7 @@ def test_without_a_ttl_it_lives_with_its_process(
     assert (here.ttl(key), there.ttl(key)) == (-1, -1)
     assert there.setnx(key, "w") == 0
     holder.dies()
-    eventually(lambda: there.setnx(key, "w"), 10, "it is free")
+    eventually(lambda: there.setnx(key, "w"), "it is free")
 
 
 def test_without_a_ttl_another_host_releases_it_by_its_value(
@@ -401,7 +401,7 @@ def test_without_a_ttl_its_own_host_hears_at_once_of_a_release_elsewhere(
 ) -> None:
     """Who polls there, and who waits."""
     for value in ("v", "w"):
-        eventually(lambda value=value: here.setnx(key, value), 3, "it is free here")
+        eventually(lambda value=value: here.setnx(key, value), "it is free here")
         assert there.eval(RELEASE, 1, key, value) == 1
     assert here.execute_command("LOCK", key, LONG_MS, "WAIT", 3_000)
 
@@ -414,7 +414,7 @@ def test_expire_gives_it_a_ttl_whatever_becomes_of_its_process(
     assert holder.said == "[True, True]"
     holder.dies()
     assert there.setnx(key, "w") == 0
-    eventually(lambda: there.setnx(key, "w"), 15, "its TTL is over")
+    eventually(lambda: there.setnx(key, "w"), "its TTL is over")
 
 
 @pytest.mark.parametrize("expire", [("EXPIRE", "0"), ("PEXPIRE", "-1")], ids=" ".join)
@@ -520,7 +520,7 @@ def unread(running: Cluster, there: redis.Redis, key: str, *words: str) -> Wire:
     """A connection of this process that has locked, and has not read that."""
     wire = Wire(running.socket)
     wire.send(*words)
-    eventually(lambda: there.get(key) == "v", 10, "it is held")
+    eventually(lambda: there.get(key) == "v", "it is held")
     return wire
 
 
@@ -532,7 +532,7 @@ def test_without_a_ttl_it_is_free_at_once_when_its_reply_was_never_read(
     wire = unread(running, there, key, "SETNX", key, "v")
     assert (here.exists(key), here.ttl(key), here.setnx(key, "v")) == (1, -1, 0)
     wire.close()
-    eventually(lambda: here.setnx(key, "w"), 5, "it is free")
+    eventually(lambda: here.setnx(key, "w"), "it is free")
 
 
 def test_with_a_ttl_it_ends_at_that_though_its_reply_was_never_read(
@@ -750,7 +750,7 @@ def test_a_script_of_several_keys_takes_all_or_none(here: redis.Redis, there: re
     assert here.eval(acquire, 3, *keys, "v", LONG_MS) == 0
     assert [there.exists(one) for one in keys] == [0, 0, 1]
     assert there.eval(RELEASE, 1, keys[2], "w") == 1
-    eventually(lambda: here.eval(acquire, 3, *keys, "v", LONG_MS) == 3, 5, "all three are taken")
+    eventually(lambda: here.eval(acquire, 3, *keys, "v", LONG_MS) == 3, "all three are taken")
     assert there.eval(acquire, 3, *keys, "w", LONG_MS) == 0
     assert there.eval(release, 3, *keys, "w") == 0
     assert there.eval(release, 3, *keys, "v") == 3
@@ -775,7 +775,7 @@ def test_who_polls_with_acquire_or_extend_is_told_that_it_is_his_only_when_it_is
     assert here.eval(ACQUIRE_OR_EXTEND, 1, key, "v", 300) == 1
     assert here.eval(ACQUIRE_OR_EXTEND, 1, key, "v", 300) == 1
     assert there.eval(ACQUIRE_OR_EXTEND, 1, key, "w", LONG_MS) == 0
-    eventually(lambda: there.eval(ACQUIRE_OR_EXTEND, 1, key, "w", LONG_MS) == 1, 10, "it is free")
+    eventually(lambda: there.eval(ACQUIRE_OR_EXTEND, 1, key, "w", LONG_MS) == 1, "it is free")
     assert (there.get(key), here.get(key)) == ("w", "w")
     assert here.eval(ACQUIRE_OR_EXTEND, 1, key, "v", LONG_MS) == 0
 
@@ -806,7 +806,7 @@ def test_what_is_no_lock_is_told_that_this_is_a_lock_agent(here: redis.Redis, wo
 def test_who_subscribes_before_he_locks_is_told_how_to_wait(here: redis.Redis, key: str) -> None:
     messages = here.pubsub()
     messages.subscribe(f"released:{key}")
-    assert "LOCK resource ttl-ms WAIT ms" in fails(lambda: messages.get_message(timeout=10))
+    assert "LOCK resource ttl-ms WAIT ms" in fails(lambda: messages.get_message(timeout=PATIENCE_S))
     messages.close()
     assert here.set(key, "v", nx=True, px=LONG_MS)
 
@@ -870,7 +870,7 @@ def test_cad_says_that_a_lock_is_free_only_when_the_masters_show_that_it_is(
     assert compared_and_deleted(there, key, "w") == 1
     assert compared_and_deleted(here, key, "v") == -1
     assert here.set(key, "v", nx=True, px=200)
-    eventually(lambda: there.set(key, "w", nx=True, px=LONG_MS), 10, "its TTL is over")
+    eventually(lambda: there.set(key, "w", nx=True, px=LONG_MS), "its TTL is over")
     assert compared_and_deleted(here, key, "v") == 0
 
 
@@ -892,7 +892,7 @@ def test_a_master_without_a_vote_does_not_make_a_lock_seem_free(make_cluster: Ca
     cluster = make_cluster(3, defaults=AS_IS)
     client = cluster.client()
     assert client.set("k", "v", nx=True, px=LONG_MS)
-    eventually(lambda: len(holding(cluster.masters, "k")) == 3, 5, "it is on all")
+    eventually(lambda: len(holding(cluster.masters, "k")) == 3, "it is on all")
     on(cluster.masters[2], "DEL", lease_key("k"))
     on(cluster.masters[1], "FLUSHALL")
     cluster.wait_voting(2)
@@ -948,7 +948,7 @@ def test_after_a_restart_of_its_agent_it_is_released_and_extended_as_before(
     assert client.pexpire("ttl", LONG_MS) == 1
     assert client.eval(RELEASE, 1, "ttl", "v") == 1
     assert client.delete("del") == 1
-    eventually(lambda: client.eval(RELEASE, 1, "none", "v") == 1, 10, "it is proven")
+    eventually(lambda: client.eval(RELEASE, 1, "none", "v") == 1, "it is proven")
     assert [client.exists(one) for one in ("ttl", "del", "none")] == [0, 0, 0]
 
 

@@ -22,7 +22,7 @@ from lockd.guard.state_folder import MARK
 from tests.harness.clock_shim import Clock
 from tests.harness.guard_unit import Unit
 from tests.harness.processes import NOHUP, ignored_signals
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.skipif(
     not Path("/etc/machine-id").exists(), reason="without /etc/machine-id the guard takes no stop for clean"
@@ -171,7 +171,7 @@ def test_once_it_was_asked_nobody_has_a_command_run_before_it_ends(any_unit: Uni
         link.sendall(f"{' '.join(words)}\r\n".encode())
     eventually(lambda: all(has_read_all_from(link) for link in waiting))
     assert any_unit.master.running
-    assert any_unit.master.stop(within_s=60) == 0, any_unit.master.log_tail()
+    assert any_unit.master.stop(within_s=PATIENCE_S) == 0, any_unit.master.log_tail()
     for link in waiting:
         with link, suppress(ConnectionResetError):
             assert link.recv(100) == b""
@@ -221,7 +221,7 @@ def test_an_operator_may_end_a_quarantine(unit: Unit) -> None:
     assert f'event=overridden by="uid {os.getuid()}" reason="all agents are stopped"' in unit.log()
     assert "lockd_guard_overrides_total 1" in unit.textfile.read_text()
     status = unit.run("status", "--json")
-    assert json.loads(status.communicate(timeout=60)[0])["state"] == "in_service"
+    assert json.loads(status.communicate(timeout=PATIENCE_S)[0])["state"] == "in_service"
 
 
 def fake_systemctl(unit: Unit) -> None:

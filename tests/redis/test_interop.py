@@ -21,7 +21,7 @@ import redis.asyncio
 
 from tests.harness.cluster import Cluster
 from tests.harness.terminal import Terminal
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 from tests.harness.wire import Wire, as_map
 from tests.redis.module_cluster import module_cluster
 
@@ -38,7 +38,7 @@ def nothing_is_left_and_nothing_was_wrong(cluster: Cluster) -> Iterator[None]:
     errors = cluster.log_text().count("protocol_error")
     yield
     with Wire(cluster.socket) as wire:
-        eventually(lambda: wire.info()["leases"] == wire.info()["waiters"] == "0", 5, "nothing is left")
+        eventually(lambda: wire.info()["leases"] == wire.info()["waiters"] == "0", "nothing is left")
     assert cluster.log_text().count("protocol_error") == errors
 
 
@@ -67,7 +67,7 @@ def cli(redis_cli: str, cluster: Cluster, protocol: int) -> list[str]:
 
 def run(command: list[str], given: bytes | None = None) -> str:
     """What a program printed, that had to end well and print no error."""
-    done = subprocess.run(command, input=given, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(command, input=given, capture_output=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stderr) == (0, b""), (done.returncode, done.stdout, done.stderr)
     return done.stdout.decode()
 
@@ -81,7 +81,7 @@ def test_one_shot_redis_cli_locks_and_unlocks(cli: list[str], cluster: Cluster) 
     assert run([*cli, "UNLOCK", "cli:one", token]).strip() == "1"
     assert TOKEN.search(run([*cli, "LOCK", "cli:session", str(TTL_MS)]))
     with Wire(cluster.socket) as wire:
-        eventually(lambda: wire.ask("HOLDER", "cli:session") is None, 5, "a session lock ends with it")
+        eventually(lambda: wire.ask("HOLDER", "cli:session") is None, "a session lock ends with it")
 
 
 def test_redis_cli_takes_the_protocol_itself_from_a_pipe(redis_cli: str, cluster: Cluster) -> None:
@@ -200,7 +200,7 @@ def test_a_pool_of_redis_py_loses_no_lock_and_no_command_by_another_s_loss(
         connections = wire.info()["connected_clients"]
         before = renewals(cluster)
         wire.ask("FORCERELEASE", "py:pool:0")
-        eventually(lambda: renewals(cluster) > before + 2 * len(POOLED), 10, "all are renewed")
+        eventually(lambda: renewals(cluster) > before + 2 * len(POOLED), "all are renewed")
         for number in range(20):
             assert text(client.echo(str(number))) == str(number)
         assert wire.info()["connected_clients"] == connections

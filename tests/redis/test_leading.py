@@ -20,7 +20,7 @@ from lockd.clock import boottime_ns
 from tests.harness.clients import KINDS, AnyClient, free, take_away
 from tests.harness.cluster import AS_IS, Cluster
 from tests.harness.lockctl import LOCKCTL, lockctl
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 from tests.redis.module_cluster import module_cluster
 
 CLASSES = [
@@ -70,10 +70,10 @@ class Office:
         return client.lead(resource, self.elected, self.deposed, **options)
 
     def leads(self, terms: int = 1) -> None:
-        eventually(lambda: len(self.terms) == terms, 15, f"term {terms} has begun")
+        eventually(lambda: len(self.terms) == terms, f"term {terms} has begun")
 
     def is_out(self, ends: int = 1) -> str:
-        eventually(lambda: len(self.ends) == ends, 15, f"{ends} terms have ended")
+        eventually(lambda: len(self.ends) == ends, f"{ends} terms have ended")
         return self.ends[-1]
 
 
@@ -136,7 +136,7 @@ def test_it_leads_on_over_the_end_of_its_agent(cluster: Cluster, client: AnyClie
         for _ in range(2):
             cluster.agent.restart()
             cluster.wait_voting(3)
-        eventually(lambda: leadership.leading, 10, "it leads")
+        eventually(lambda: leadership.leading, "it leads")
         assert (len(one.terms), one.ends) == (1, [])
 
 
@@ -258,7 +258,7 @@ def test_elected_may_run_for_the_whole_term_in_a_thread(cluster: Cluster) -> Non
     with KINDS["threads"](cluster.socket) as client, client.lead("whole-term", elected, deposed):
         eventually(lambda: len(terms) == 1, what="it leads")
         take_away(cluster, "whole-term")
-        eventually(lambda: len(terms) == 2, 10, "it stands again")
+        eventually(lambda: len(terms) == 2, "it stands again")
     assert ran_still == [True, True]
 
 
@@ -276,10 +276,10 @@ async def test_a_coroutine_of_elected_is_cancelled_when_it_is_deposed(cluster: C
         await heard.put("deposed")
 
     async with aio.Client(cluster.socket) as client, client.lead("coroutine", elected, deposed):
-        assert await asyncio.wait_for(heard.get(), 10) == "elected"
+        assert await asyncio.wait_for(heard.get(), PATIENCE_S) == "elected"
         await asyncio.to_thread(take_away, cluster, "coroutine")
-        assert {await asyncio.wait_for(heard.get(), 10) for _ in range(2)} == {"cancelled", "deposed"}
-        assert await asyncio.wait_for(heard.get(), 10) == "elected"
+        assert {await asyncio.wait_for(heard.get(), PATIENCE_S) for _ in range(2)} == {"cancelled", "deposed"}
+        assert await asyncio.wait_for(heard.get(), PATIENCE_S) == "elected"
 
 
 @pytest.mark.parametrize("lost_first", [False, True], ids=["closed twice", "lost, then closed"])
@@ -296,18 +296,18 @@ async def test_closing_lets_a_coroutine_of_deposed_end_that_has_begun(
 
     async with aio.Client(cluster.socket) as client, aio.Client(cluster.socket) as other:
         leadership = client.lead("tidies", lambda _lease: heard.put("elected"), deposed)
-        assert await asyncio.wait_for(heard.get(), 10) == "elected"
+        assert await asyncio.wait_for(heard.get(), PATIENCE_S) == "elected"
         if lost_first:
             await asyncio.to_thread(take_away, cluster, "tidies")
         else:
             first = asyncio.create_task(leadership.aclose())
-        assert await asyncio.wait_for(heard.get(), 10) == "deposed"
+        assert await asyncio.wait_for(heard.get(), PATIENCE_S) == "deposed"
         closing = asyncio.create_task(leadership.aclose())
         await other.ping()
         assert not closing.done()
         assert lost_first or await other.holder("tidies") is not None
         tidied.set()
-        await asyncio.wait_for(closing, 10)
+        await asyncio.wait_for(closing, PATIENCE_S)
         assert heard.get_nowait() == "tidied up"
         assert heard.empty()
         if not lost_first:
@@ -346,7 +346,7 @@ def terms_in(file: Path) -> list[int]:
 
 
 def leads(file: Path, terms: int) -> list[int]:
-    eventually(lambda: len(terms_in(file)) == terms, 15, f"{terms} terms have begun")
+    eventually(lambda: len(terms_in(file)) == terms, f"{terms} terms have begun")
     return terms_in(file)
 
 
@@ -391,7 +391,7 @@ def test_lockctl_leads_on_over_a_restart_and_waits_where_there_is_no_agent(
     start("--ttl", "30s", "agents-job", *notes_terms(file))
     leads(file, 1)
     cluster.agent.terminate()
-    eventually(lambda: not cluster.agent.running, 10, "it has ended")
+    eventually(lambda: not cluster.agent.running, "it has ended")
     waiting = start("--wait", "1s", "late-job", *notes_terms(late))
     assert waiting.stderr is not None
     assert "no leader here yet" in waiting.stderr.readline()

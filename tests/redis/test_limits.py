@@ -20,7 +20,7 @@ from lockd.clock import boottime_ns
 from tests.harness.cluster import Cluster
 from tests.harness.processes import cpu_s
 from tests.harness.users import DAEMON, NOBODY, Connect, cluster_for_all_users, connected_as, refusals
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 from tests.harness.wire import Wire, as_map, kind, request, token_of
 
 TTL_MS = 5_000
@@ -91,9 +91,7 @@ def nothing_is_in_use(request: pytest.FixtureRequest) -> None:
     """Of what the test before this one has used up."""
     names = {"limited", "ruled"} & set(request.fixturenames)
     clusters = [request.getfixturevalue(name) for name in names]
-    eventually(
-        lambda: {in_use(cluster) for cluster in clusters} <= {("0", "0", "1")}, 10, "nothing is in use"
-    )
+    eventually(lambda: {in_use(cluster) for cluster in clusters} <= {("0", "0", "1")}, "nothing is in use")
 
 
 def in_use(cluster: Cluster) -> tuple[str, str, str]:
@@ -130,7 +128,7 @@ def test_a_user_has_so_many_connections_and_others_still_get_theirs(
     assert refusals(limited, "connections_per_user") == before + 1
     assert f'event=limit limit="connections_per_user: uid {NOBODY} ' in limited.log_text()
     wires.pop().close()
-    eventually(lambda: connect(limited, NOBODY).ask("PING"), 5, "there is room again")
+    eventually(lambda: connect(limited, NOBODY).ask("PING"), "there is room again")
 
 
 def test_there_are_so_many_connections_in_all(limited: Cluster, connect: Connect) -> None:
@@ -141,7 +139,7 @@ def test_there_are_so_many_connections_in_all(limited: Cluster, connect: Connect
     with connect(limited) as operator:
         assert operator.ask("PING") == b"PONG"
     wires.pop().close()
-    eventually(lambda: connect(limited, NOBODY).ask("PING"), 5, "there is room again")
+    eventually(lambda: connect(limited, NOBODY).ask("PING"), "there is room again")
 
     assert refusals(limited, "connections") > before
 
@@ -162,7 +160,7 @@ def test_operators_get_in_when_an_app_of_root_has_used_up_its_connections(
     def asks() -> bool:
         return bool(connect(limited).ask("PING") == b"PONG")
 
-    eventually(asks, 10, "another gets in")
+    eventually(asks, "another gets in")
 
 
 def test_an_operators_connection_beyond_the_limits_locks_as_soon_as_there_is_room(
@@ -174,7 +172,7 @@ def test_an_operators_connection_beyond_the_limits_locks_as_soon_as_there_is_roo
     spare = connect(limited)
     assert int(spare.info()["connected_clients"]) == most + 1
     wires.pop().close()
-    eventually(lambda: int(spare.info()["connected_clients"]) == most, 5, "there is room")
+    eventually(lambda: int(spare.info()["connected_clients"]) == most, "there is room")
     token = token_of(spare.ask("LOCK", "limit:spare", TTL_MS))
     assert spare.ask("UNLOCK", "limit:spare", token) == 1
     assert connect(limited).ask("PING") == b"PONG", "that one is the spare one now"
@@ -216,7 +214,7 @@ def waiting(cluster: Cluster, connect: Connect, uids: Sequence[int]) -> list[Wir
     for count, uid in enumerate(uids, 1):
         wires.append(connect(cluster, uid))
         wires[-1].send("LOCK", "limit:held", TTL_MS, "WAIT", 30_000)
-        eventually(lambda: holder.info()["waiters"] == str(count), 5, "it waits")  # noqa: B023 - called at once
+        eventually(lambda: holder.info()["waiters"] == str(count), "it waits")  # noqa: B023 - called at once
     return wires
 
 
@@ -230,9 +228,7 @@ def test_a_user_has_so_many_waiters_and_others_may_still_wait(limited: Cluster, 
     assert refusals(limited, "waiters_per_user") == before + 1
     wires.pop().close()
     again = connect(limited, NOBODY)
-    eventually(
-        lambda: kind(again.ask("LOCK", "limit:held", TTL_MS, "WAIT", 1)) == "TIMEOUT", 5, "there is room"
-    )
+    eventually(lambda: kind(again.ask("LOCK", "limit:held", TTL_MS, "WAIT", 1)) == "TIMEOUT", "there is room")
 
 
 def test_there_are_so_many_waiters_in_all(limited: Cluster, connect: Connect) -> None:
@@ -250,7 +246,7 @@ def test_a_resource_has_so_many_bytes(limited: Cluster, connect: Connect) -> Non
     assert wire.ask("UNLOCK", "x" * most, token) == 1
     assert refusals(limited, "resource_bytes") == before + 1
     eventually(
-        lambda: 'event=limit limit="resource_bytes: ' in limited.log_text(), 20, "the log says whose it was"
+        lambda: 'event=limit limit="resource_bytes: ' in limited.log_text(), "the log says whose it was"
     )
 
 
@@ -282,7 +278,7 @@ def test_behind_a_waiting_lock_so_much_is_read_and_the_end_of_its_app_is_seen_al
     assert sent < most, "it was taken without end"
     assert holder.info()["waiters"] == "1"
     wire.close()
-    eventually(lambda: holder.info()["waiters"] == "0", 5, "it is seen to be gone")
+    eventually(lambda: holder.info()["waiters"] == "0", "it is seen to be gone")
     assert holder.ask("UNLOCK", "waited for", token) == 1
 
 
@@ -314,7 +310,7 @@ def test_a_user_has_the_masters_asked_so_often_for_what_the_agent_does_not_know(
             guesses.send(*words)
         return {str(guesses.reply()).split(":")[0] for _ in asked * rate}
 
-    assert eventually(lambda: "LIMIT unknown_tokens_per_second" in told(), 20, "he is stopped")
+    assert eventually(lambda: "LIMIT unknown_tokens_per_second" in told(), "he is stopped")
     assert refusals(limited, "unknown_tokens_per_second") > before
     assert kind(other.ask("UNLOCK", "limit:guess", TOKEN)) == "NOTHELD"
     # What the agent knows is never held up by it.
@@ -324,7 +320,7 @@ def test_a_user_has_the_masters_asked_so_often_for_what_the_agent_does_not_know(
     assert guesses.ask("UNLOCK", "limit:detached", detached) == 1
     guesses.ask("LOCK", "limit:named", TTL_MS, "TOKEN", "a-name")
     assert [guesses.ask("UNLOCK", "limit:named", "a-name") for _ in range(3)] == [1] * 3
-    eventually(lambda: kind(guesses.ask("UNLOCK", "limit:guess", TOKEN)) == "NOTHELD", 10, "it goes on")
+    eventually(lambda: kind(guesses.ask("UNLOCK", "limit:guess", TOKEN)) == "NOTHELD", "it goes on")
 
 
 # Policies
@@ -433,7 +429,7 @@ with socket.socket(socket.AF_UNIX) as link:
 def asked_from(cluster: Cluster, *where: str) -> list[str]:
     """What root is told there: of a LOCK, and of a release by force of what nobody holds."""
     asks = [*where, sys.executable, "-c", ASKS, cluster.socket, "LOCK there 1000", "FORCERELEASE nobodys"]
-    done = subprocess.run(asks, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(asks, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     if done.returncode and "unshare" in done.stderr:
         pytest.skip(done.stderr)
     assert done.returncode == 0, done.stderr

@@ -143,7 +143,7 @@ def test_master_admit_waits_and_gives_a_wiped_master_its_vote(make_cluster: Make
     own.masters[0].kill()
     own.masters[0].wipe()
     own.masters[0].start()
-    eventually(lambda: own.master_states()[0]["state"] == "blank", 10, "m1 is blank")
+    eventually(lambda: own.master_states()[0]["state"] == "blank", "m1 is blank")
     done = lockctl(own, "master", "admit", "m1")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("admitted")

@@ -28,7 +28,7 @@ from tests.harness.cluster import AS_IS, Cluster
 from tests.harness.lockctl import LOCKCTL, Done, lockctl
 from tests.harness.processes import alive, children_of, state_of
 from tests.harness.terminal import Terminal
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 from tests.harness.wire import as_map
 from tests.redis.module_cluster import module_cluster
 
@@ -91,9 +91,9 @@ class Running:
     def pid(self) -> int:
         return self.process.pid
 
-    def end(self, within_s: float = 20.0) -> int:
+    def end(self) -> int:
         """Its exit status, when it has ended by itself."""
-        return self.process.wait(within_s)
+        return self.process.wait(PATIENCE_S)
 
     def errors(self) -> str:
         assert self.process.stderr is not None
@@ -139,7 +139,7 @@ class Stubborn:
 
     def wait_up(self) -> None:
         eventually(
-            lambda: all((self._folder / f"{who}.pid").exists() for who in ("parent", "child")), 10, "both run"
+            lambda: all((self._folder / f"{who}.pid").exists() for who in ("parent", "child")), "both run"
         )
 
     def number(self, name: str) -> int:
@@ -158,9 +158,9 @@ class Stubborn:
         """When the later one of them got SIGTERM."""
         return max(self.number("parent.told"), self.number("child.told"))
 
-    def gone_ns(self, within_s: float = 15.0) -> int:
+    def gone_ns(self) -> int:
         """When both are gone, as seen from here."""
-        eventually(lambda: not any(map(alive, self.pids)), within_s, "both are gone")
+        eventually(lambda: not any(map(alive, self.pids)), "both are gone")
         return boottime_ns()
 
 
@@ -232,7 +232,7 @@ def test_a_command_runs_while_several_are_locked_and_ends_when_one_of_them_is_lo
         "LOCKD_RESOURCE=several:b", "LOCKD_RESOURCE_2=several:a"
     ]  # fmt: skip
     cluster.client().execute_command("FORCERELEASE", "several:a")
-    assert running.end(5) == LOST
+    assert running.end() == LOST
     eventually(lambda: is_free(cluster, "several:b"), what="the other is free, too")
 
 
@@ -338,7 +338,7 @@ def test_a_lease_taken_by_force_ends_the_command_at_once(cluster: Cluster, start
     eventually(lambda: not is_free(cluster, "forced"), what="it is held")
     [command] = eventually(lambda: children_of(running.pid), what="the command runs")
     cluster.client().execute_command("FORCERELEASE", "forced")
-    assert running.end(5) == LOST
+    assert running.end() == LOST
     assert not alive(command)
     assert "by force" in running.errors()
 
@@ -364,17 +364,17 @@ def test_a_command_outlives_the_end_of_its_agent_and_the_next_one_knows_when_it_
     up, done = tmp_path / "up", tmp_path / "done"
     script = f"touch {up}; until [ -e {done} ]; do sleep 0.05; done; exit 7"
     running = start("--ttl", "30s", "agent-restarted", "beside-it", "--", "sh", "-c", script)
-    eventually(up.exists, 10, "it runs")
+    eventually(up.exists, "it runs")
     waiting = start("--ttl", "30s", "--wait", "60s", "agent-restarted", "--", "true")
     for _ in range(2):
         getattr(cluster.agent, end)()
-        eventually(lambda: not cluster.agent.running, 10, "it has ended")
+        eventually(lambda: not cluster.agent.running, "it has ended")
         cluster.agent.start()
         cluster.wait_voting(5)
     assert (running.process.poll(), waiting.process.poll()) == (None, None)
     done.touch()
     assert running.end() == 7, "its release was confirmed: it had it all the time"
-    assert waiting.end(60) == 0
+    assert waiting.end() == 0
 
 
 def test_a_frozen_agent_ends_the_command_before_the_deadline_grandchildren_too(
@@ -400,7 +400,7 @@ def test_a_command_that_cleans_up_has_the_time_for_it_and_its_children_too(
     running = start("--ttl", "10s", "clean-up", "--", "sh", "-c", f"sh -c {inner!r} & wait")
     eventually((tmp_path / "up").exists)
     cluster.agent.kill()
-    assert running.end(10) == LOST
+    assert running.end() == LOST
     assert (tmp_path / "cleaned").exists()
 
 

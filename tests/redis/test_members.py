@@ -40,7 +40,7 @@ def members_of(*masters: LocalMaster) -> list[str]:
 
 
 def admitted(cluster: Cluster, name: str, status: str = "admitted") -> None:
-    eventually(lambda: admit(cluster, name)["status"] == status, 60, f"{name} is {status}")
+    eventually(lambda: admit(cluster, name)["status"] == status, f"{name} is {status}")
 
 
 def wipe(*masters: LocalMaster) -> None:
@@ -75,20 +75,20 @@ def test_an_old_machine_that_comes_back_finds_no_quorum(formed: Cluster, make_cl
     held = app.lock("held", MAX_TTL_MS, "MAXHOLD", 600_000)
     [new] = make_cluster(masters=1, form=False).masters
     operator = seeing(formed, 1, 2, 4, 5, m3=new)
-    eventually(lambda: state_of(operator, "m3") == "blank", 10, "the new one is seen")
+    eventually(lambda: state_of(operator, "m3") == "blank", "the new one is seen")
     admitted(operator, "m3")
     operator.wait_voting(5)
     assert (
         members_of(*formed.masters)
         == ["m1:1 m2:1 m3:2 m4:1 m5:1"] * 2 + ["m1:1 m2:1 m3:1 m4:1 m5:1"] + ["m1:1 m2:1 m3:2 m4:1 m5:1"] * 2
     )
-    eventually(lambda: state_of(formed, "m3") == "replaced", 10, "the old one has no vote here")
+    eventually(lambda: state_of(formed, "m3") == "replaced", "the old one has no vote here")
     formed.wait_voting(4)
     app.lock("b", MAX_TTL_MS)
     assert app.ask("UNLOCK", "held", held["token"]) == 1
     here, there = seeing(formed, 1, 2, m3=new), seeing(formed, 3, 4, 5)
     here.wait_voting(3)
-    eventually(lambda: state_of(there, "m3") == "replaced", 10, "the old one has no vote")
+    eventually(lambda: state_of(there, "m3") == "replaced", "the old one has no vote")
     assert "admission 1, and 2 was admitted since" in reason_of(there, "m3")
     App(here).lock("a", MAX_TTL_MS)
     refusal = App(there).refused("LOCK", "a", MAX_TTL_MS)
@@ -152,7 +152,7 @@ def test_a_master_that_was_away_while_another_was_admitted_is_told_by_the_operat
     admitted(formed, "m1")
     formed.wait_voting(4)
     m5.start()
-    eventually(lambda: state_of(formed, "m5") == "outdated", 10, "m5 is seen")
+    eventually(lambda: state_of(formed, "m5") == "outdated", "m5 is seen")
     assert "m1 is of admission 2): lockctl master admit m5" in reason_of(formed, "m5")
     lease = App(formed).lock("a", MAX_TTL_MS, "DETACHED")
     assert "m5" not in holding(formed.masters, "a", lease["token"])
@@ -168,7 +168,7 @@ def copy_of(original: LocalMaster, copy: LocalMaster) -> None:
     """The copy has the data of the original, now."""
     on(original, "CONFIG", "SET", "repl-diskless-sync-delay", 0)
     on(copy, "REPLICAOF", LOOPBACK, original.port)
-    eventually(lambda: identity_of(copy) == identity_of(original) != {}, 10, "it has taken over the data")
+    eventually(lambda: identity_of(copy) == identity_of(original) != {}, "it has taken over the data")
 
 
 def test_a_master_that_is_made_a_replica_has_no_vote_and_stays_a_copy_when_it_is_one_no_more(
@@ -186,12 +186,12 @@ def test_a_master_that_is_made_a_replica_has_no_vote_and_stays_a_copy_when_it_is
     formed.wait_voting(4)
     assert (state_of(formed, "m3"), state_of(formed, "m4")) == ("copied", "up")
     m3.restart()  # which forgets what it was
-    eventually(lambda: state_of(formed, "m3") == "copied", 10, "it is seen again")
+    eventually(lambda: state_of(formed, "m3") == "copied", "it is seen again")
     assert "Stop it, wipe its data" in reason_of(formed, "m3")
     m3.kill()
     m3.wipe()
     m3.start()
-    eventually(lambda: state_of(formed, "m3") == "blank", 10, "it is blank")
+    eventually(lambda: state_of(formed, "m3") == "blank", "it is blank")
     admitted(formed, "m3")
     formed.wait_voting(5)
 
@@ -210,11 +210,11 @@ def test_a_promoted_copy_that_lags_behind_gives_no_vote_away(
     App(here).lock("a", MAX_TTL_MS, "DETACHED")
     assert holding(formed.masters, "a") == ["m1", "m2", "m3"]
     assert holding([copy], "a") == []
-    eventually(lambda: state_of(there, "m3") == "copied", 10, "it is seen")
+    eventually(lambda: state_of(there, "m3") == "copied", "it is seen")
     assert App(there).refused("LOCK", "a", MAX_TTL_MS).startswith("NOQUORUM")
     # An agent has written it down there, so a restart brings no vote either.
     copy.restart()
-    eventually(lambda: state_of(there, "m3") == "copied", 10, "it is seen again")
+    eventually(lambda: state_of(there, "m3") == "copied", "it is seen again")
     assert App(there).refused("LOCK", "a", MAX_TTL_MS).startswith("NOQUORUM")
 
 
@@ -228,7 +228,7 @@ def test_a_copy_that_was_wiped_and_not_restarted_is_not_taken_for_new(formed: Cl
     assert state_of(formed, "m3") == "copied"
     assert "only a blank master can be admitted, m3 is copied" in App(formed).refused("ADMIT", "m3")
     m3.restart()
-    eventually(lambda: state_of(formed, "m3") == "blank", 10, "it is blank")
+    eventually(lambda: state_of(formed, "m3") == "blank", "it is blank")
 
 
 # A wiped majority
@@ -251,7 +251,7 @@ def test_a_wiped_majority_starts_anew_with_what_is_left_and_above_all_fences_of_
     assert (waiting["status"], waiting["total_ms"]) == ("waiting", SETTLED_MS)
     assert [on(master, "DBSIZE") for master in formed.masters[:3]] == [0, 0, 0]
     assert app.refused("LOCK", "c", 500).startswith("NOQUORUM")
-    eventually(lambda: form(formed, "RECOVER")["status"] == "recovered", 15, "it starts anew")
+    eventually(lambda: form(formed, "RECOVER")["status"] == "recovered", "it starts anew")
     assert boottime_ns() >= max(held["deadline_ns"], other_slot["deadline_ns"])
     least = time.time_ns() // 1000 + CLOCKS_APART_US - 60_000_000
     for master in formed.masters:
@@ -275,7 +275,7 @@ def test_nothing_is_started_anew_where_the_fences_of_one_that_has_them_can_not_b
     m4 = formed.masters[3]
     on(m4, "HSET", FENCES, slot_of(b"a"), "spoilt")
     unreadable = "the fence counters of m4 can't be read"
-    eventually(lambda: unreadable in App(formed).refused("FORM", "RECOVER"), 15, "the wait is over")
+    eventually(lambda: unreadable in App(formed).refused("FORM", "RECOVER"), "the wait is over")
     assert [on(master, "DBSIZE") for master in formed.masters[:3]] == [0, 0, 0]
 
 
@@ -320,7 +320,7 @@ def test_what_is_left_need_not_vote_together(make_cluster: MakeCluster) -> None:
     assert {state_of(cluster, "m1"), state_of(cluster, "m2")} <= {"up", "outdated", "replaced"}
     assert App(cluster).refused("LOCK", "a", 500).startswith("NOQUORUM")
     assert "lockctl cluster recover" in App(cluster).refused("ADMIT", "m3")
-    eventually(lambda: form(cluster, "RECOVER")["status"] == "recovered", 15, "it starts anew")
+    eventually(lambda: form(cluster, "RECOVER")["status"] == "recovered", "it starts anew")
     cluster.wait_voting(3)
 
 
@@ -342,7 +342,7 @@ def test_identities_of_an_earlier_format_are_told_apart_and_brought_up_to_date(f
     assert reason_of(formed, "m1").endswith("lockctl cluster upgrade")
     assert app.refused("LOCK", "b", 500).startswith("NOQUORUM m1=other_format:")
     assert form(formed, "UPGRADE")["status"] == "waiting"
-    eventually(lambda: form(formed, "UPGRADE")["status"] == "upgraded", 30, "what was granted before is over")
+    eventually(lambda: form(formed, "UPGRADE")["status"] == "upgraded", "what was granted before is over")
     formed.wait_voting(5)
     assert form(formed, "UPGRADE")["status"] == "already"
     assert {identity_on(master).cluster for master in formed.masters} == {"test"}

@@ -95,7 +95,7 @@ def formed(cluster: Cluster) -> Cluster:
 
 
 def wait_blank(cluster: Cluster) -> None:
-    eventually(lambda: {one["state"] for one in cluster.master_states()} == {"blank"}, 15, "all are blank")
+    eventually(lambda: {one["state"] for one in cluster.master_states()} == {"blank"}, "all are blank")
 
 
 def identities(cluster: Cluster) -> list[dict[str, str]]:
@@ -120,7 +120,7 @@ def test_an_agent_works_and_is_never_refused(make_guarded: MakeCluster, any_serv
     held = app.lock("c", 1_000, "DETACHED")
     waiting = App(cluster)
     waiting.send("LOCK", "c", 1_000, "WAIT", 10_000)
-    eventually(lambda: on_as(master, "lockd_admin", "HLEN", "lockd:places:c"), 5, "it has left its place")
+    eventually(lambda: on_as(master, "lockd_admin", "HLEN", "lockd:places:c"), "it has left its place")
     assert app.ask("UNLOCK", "c", held["token"]) == 1
     assert waiting.locked()["token"]
     assert len(on_as(master, "lockd_admin", "PUBSUB", "CHANNELS")) == 1
@@ -273,10 +273,10 @@ def test_a_master_is_admitted_by_operators_alone(make_guarded: MakeCluster) -> N
     lost = cluster.masters[1]
     on_as(lost, "lockd_admin", "FLUSHALL")
     app = App(cluster)
-    assert "blank" in eventually(lambda: state_of(cluster, "m2") == "blank" and "blank", 15, "it is blank")
+    assert "blank" in eventually(lambda: state_of(cluster, "m2") == "blank" and "blank", "it is blank")
     waiting = as_map(app.ask("ADMIT", "m2", *OPERATOR))
     assert waiting["status"] == "waiting"
-    refused = eventually(lambda: _refused(app, "ADMIT", "m2"), 15, "the wait is over")
+    refused = eventually(lambda: _refused(app, "ADMIT", "m2"), "the wait is over")
     assert "m2 does not let this agent write identities" in refused
     assert as_map(app.ask("ADMIT", "m2", *OPERATOR))["status"] == "admitted"
     cluster.wait_voting(3)
@@ -418,7 +418,7 @@ def test_a_master_that_may_not_tell_an_agent_whose_turn_it_is_votes_and_the_agen
     mute = cluster.masters[0]
     on_as(mute, "lockd_admin", "ACL", "SETUSER", AGENT, "-subscribe", "resetchannels")
     on_as(mute, "lockd_admin", "CLIENT", "KILL", "USER", AGENT)
-    eventually(lambda: told_by(cluster) == {"m2", "m3"}, 10, "it is introduced anew")
+    eventually(lambda: told_by(cluster) == {"m2", "m3"}, "it is introduced anew")
     cluster.wait_voting(3)
 
 

@@ -443,7 +443,7 @@ def test_rule_11c_votes_of_masters_whose_clocks_jumped_do_not_count(
     eventually(lambda: len(holding(cluster.masters, resource)) == 5, what="the last answers have come, too")
     wall_clock.step(30 * S)
     # A master looks at its clock once in a turn of its loop: it may be in the middle of one.
-    eventually(lambda: holding(jumping, resource) == [], 4, "the jump has ended it there, before its time")
+    eventually(lambda: holding(jumping, resource) == [], "the jump has ended it there, before its time")
     app = App(other)
     assert app.refused("LOCK", resource, 1_000).startswith(("NOQUORUM", "CLOCK"))
     for state in other.master_states()[:3]:
@@ -497,7 +497,7 @@ def test_rule_12_who_is_told_of_a_loss_when_he_extends_has_it_until_its_deadline
     app.lock(f"{resource}/first", 30_000)
     lease = shared.lock(resource, 5_000)
     with paused(hosts.masters[:3]):
-        eventually(lambda: _is_lost(hosts.here, resource), 15, "it is lost")
+        eventually(lambda: _is_lost(hosts.here, resource), "it is lost")
     shared.send("LOCK", f"{resource}/first", 30_000, "WAIT", 60_000)
     shared.send("EXTEND", resource, lease["token"], 5_000)
     App(hosts.there).lock(resource, 5_000, "WAIT", 20_000)

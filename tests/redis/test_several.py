@@ -38,7 +38,7 @@ def is_held(wire: Wire, resource: str) -> bool:
 
 
 def waiters(wire: Wire, number: int) -> None:
-    eventually(lambda: wire.info()["waiters"] == str(number), 5, f"{number} wait")
+    eventually(lambda: wire.info()["waiters"] == str(number), f"{number} wait")
 
 
 @pytest.mark.parametrize("protocol", [2, 3])

@@ -33,7 +33,7 @@ def lock(wire: Wire, resource: str) -> None:
 
 
 def waiters(wire: Wire, number: int) -> None:
-    eventually(lambda: wire.info()["waiters"] == str(number), 5, f"{number} wait")
+    eventually(lambda: wire.info()["waiters"] == str(number), f"{number} wait")
 
 
 def test_many_tasks_that_want_one_resource_each_get_their_turn(shared: Wire) -> None:
@@ -116,10 +116,10 @@ def test_a_lease_that_was_told_on_another_connection_stays_when_the_first_ends_u
 ) -> None:
     """Of that alone it would be given back: nobody would know of it."""
     shared.send("LOCK", "named:unread", TTL_MS, "TOKEN", NAME)
-    eventually(lambda: other.ask("HOLDER", "named:unread"), 5, "it is held")
+    eventually(lambda: other.ask("HOLDER", "named:unread"), "it is held")
     fence = as_map(other.ask("LOCK", "named:unread", TTL_MS, "TOKEN", NAME))[b"fence"]
     shared.close()
-    eventually(lambda: other.info()["connected_clients"] == "1", 5, "its end is seen")
+    eventually(lambda: other.info()["connected_clients"] == "1", "its end is seen")
     assert as_map(other.ask("EXTEND", "named:unread", NAME, TTL_MS))[b"fence"] == fence
     assert other.ask("UNLOCK", "named:unread", NAME) == 1
 

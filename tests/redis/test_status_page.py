@@ -15,9 +15,9 @@ from lockd.config.model import CANARY
 from lockd.http import server as http_server
 from lockd.http.status_page import CLASS_PATHS, REFRESH_S
 from lockd.metrics.collector import Metrics
-from tests.harness.cluster import PATIENT, Cluster, MakeCluster
+from tests.harness.cluster import Cluster, MakeCluster
 from tests.harness.configs import a_config
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 from tests.redis.browser import find_chromium, visit
 
 HOSTILE = b"<script>document.title='taken over'</script>"
@@ -27,18 +27,18 @@ def seen(cluster: Cluster, *words: str) -> str:
     """The page once it has all these words; it is made anew once a second."""
 
     def page_with() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{cluster.metrics_port}/", timeout=30) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{cluster.metrics_port}/", timeout=PATIENCE_S) as reply:
             page = str(reply.read().decode())
         missing = [word for word in words if word not in page]
         assert missing == []
         return page
 
-    return eventually(page_with, 20, f"the page shows {words}")
+    return eventually(page_with, f"the page shows {words}")
 
 
 @pytest.fixture
 def patient(make_cluster: MakeCluster) -> Cluster:
-    return make_cluster(3, classes=[{"name": "invoices", "match": "invoice:*"}], **PATIENT)
+    return make_cluster(3, classes=[{"name": "invoices", "match": "invoice:*"}])
 
 
 def test_the_port_shows_what_is_held_by_class_and_no_name_of_a_resource_nor_who_holds_it(
@@ -58,7 +58,7 @@ def test_the_port_shows_what_is_held_by_class_and_no_name_of_a_resource_nor_who_
     for path, accept in (("metrics", "*/*"), ("metrics", "application/openmetrics-text"), ("readyz", "*/*")):
         request = urllib.request.Request(f"http://127.0.0.1:{patient.metrics_port}/{path}")
         request.add_header("Accept", accept)
-        with urllib.request.urlopen(request, timeout=30) as reply:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
             pages.append(reply.read().decode())
     assert client.execute_command("INFO", "classes")["class_invoices"]["leases"] == 1
     assert "class_invoices" not in client.execute_command("INFO", "all")
@@ -71,7 +71,7 @@ def test_the_port_shows_what_is_held_by_class_and_no_name_of_a_resource_nor_who_
 
 def test_the_canary_calls_an_outage_an_outage_and_sings_again_after_it(make_cluster: MakeCluster) -> None:
     """Masters vote and refuse every lock, full, say: nothing but a lock that is taken shows it."""
-    cluster = make_cluster(3, **PATIENT, canary_ms=50)
+    cluster = make_cluster(3, canary_ms=50)
 
     def sung(outcome: str) -> float:
         return cluster.metric("lockd_canary_seconds_count", outcome=outcome)
@@ -114,7 +114,7 @@ def test_every_order_of_the_classes_has_a_page_that_a_browser_shows(patient: Clu
     find_chromium()
     port = patient.metrics_port
     for path in CLASS_PATHS:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as reply:
             assert "<td>invoices</td>" in reply.read().decode()
     document, complaints = visit(f"http://127.0.0.1:{port}/classes/held", tmp_path / "home")
     assert complaints == []

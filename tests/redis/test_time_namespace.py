@@ -11,6 +11,7 @@ import time
 import pytest
 
 from tests.harness.cluster import Cluster
+from tests.harness.waiting import PATIENCE_S
 from tests.redis.module_cluster import module_cluster
 
 TTL_S = 4.0
@@ -27,7 +28,9 @@ def why_no_time_namespace() -> str:
     if not shutil.which("unshare"):
         return "no unshare here"
     shows = [sys.executable, "-c", "import time; print(time.clock_gettime(time.CLOCK_BOOTTIME))"]
-    done = subprocess.run([*elsewhen(AHEAD), *shows], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [*elsewhen(AHEAD), *shows], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     if done.returncode:
         return done.stderr.strip()
     gained_s = float(done.stdout) - time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -58,7 +61,7 @@ cluster = module_cluster(3)
 def run_elsewhen(offset_s: int, cluster: Cluster) -> list[float]:
     """What is left of its leases there, as the app sees it."""
     command = [*elsewhen(offset_s), sys.executable, "-c", APP, str(cluster.socket)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     return [float(shown) for shown in done.stdout.split()] or pytest.fail(done.stderr)
 
 

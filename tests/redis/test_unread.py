@@ -65,7 +65,7 @@ def test_however_much_is_asked_for_or_half_asked_for_only_so_much_is_kept(
     half = request("ECHO", "x" * 60_000)
     other.send_raw(half[:50_000])
     with Wire(cluster.socket) as watcher, Bystander(cluster.socket) as bystander:
-        eventually(lambda: buffered(watcher) >= 50_000, 10, "half of another's request is kept")
+        eventually(lambda: buffered(watcher) >= 50_000, "half of another's request is kept")
         with attacker(NOBODY, cluster.socket, 400, attack) as has_said_all:
             with stopped(cluster.agent.pid):  # it finds all of it at once
                 has_said_all()
@@ -75,12 +75,12 @@ def test_however_much_is_asked_for_or_half_asked_for_only_so_much_is_kept(
                 kept.append(buffered(watcher))
                 return refusals(cluster, "buffered_bytes_per_user") > before
 
-            eventually(is_cut_off, 60, "he loses connections")
+            eventually(is_cut_off, "he loses connections")
             rounds = bystander.rounds
-            eventually(lambda: is_cut_off() and bystander.rounds > rounds + 3, 30, "others go on")
+            eventually(lambda: is_cut_off() and bystander.rounds > rounds + 3, "others go on")
             assert max(kept) <= PER_USER + 64_000
             assert memory_kib(cluster.agent.pid) - before_kib < MEMORY_MOST_KIB
-        eventually(lambda: buffered(watcher) < 60_000, 30, "nothing of his is kept any more")
+        eventually(lambda: buffered(watcher) < 60_000, "nothing of his is kept any more")
     other.send_raw(half[50_000:])
     assert other.reply() == b"x" * 60_000
 
@@ -88,7 +88,7 @@ def test_however_much_is_asked_for_or_half_asked_for_only_so_much_is_kept(
 def test_the_kernel_keeps_little_for_one_who_does_not_read(cluster: Cluster, connect: Connect) -> None:
     wire, watcher = connect(cluster, NOBODY), connect(cluster)
     wire.send_raw(LONG)
-    eventually(lambda: unread_bytes(wire) > 0 and buffered(watcher) > 0, 10, "more than the kernel took")
+    eventually(lambda: unread_bytes(wire) > 0 and buffered(watcher) > 0, "more than the kernel took")
     assert unread_bytes(wire) <= 40_000
 
 
@@ -102,7 +102,7 @@ def test_losses_that_nobody_asks_about_are_kept_within_the_same_bound(
         return refusals(cluster, "buffered_bytes_per_user") > before
 
     with attacker(NOBODY, cluster.socket, 80, "lost"):
-        eventually(is_cut_off, 60, "he loses connections")
+        eventually(is_cut_off, "he loses connections")
     assert max(kept) <= PER_USER
 
 
@@ -112,7 +112,7 @@ def test_one_who_does_not_read_in_time_is_closed_and_told_of_in_the_log(
     before = refusals(impatient, "unread_ms")
     deaf, reads = connect(impatient, NOBODY), connect(impatient, NOBODY)
     deaf.send_raw(LONG)
-    eventually(lambda: refusals(impatient, "unread_ms") == before + 1, 20, "it is closed")
+    eventually(lambda: refusals(impatient, "unread_ms") == before + 1, "it is closed")
     assert deaf.rest()
     assert reads.ask("PING") == b"PONG"
     told = f'event=limit limit="unread_ms: it did not read its replies for {DEAF_MS} ms"'
@@ -126,7 +126,7 @@ def test_what_a_closed_one_held_is_nobody_elses_before_the_deadline_that_it_was_
     deaf, other = connect(impatient, NOBODY), connect(impatient, DAEMON)
     deadline_ns = as_map(deaf.ask("LOCK", "deaf", 8_000))[b"deadline_ns"]
     deaf.send_raw(LONG)
-    eventually(lambda: refusals(impatient, "unread_ms") == before + 1, 20, "it is closed")
+    eventually(lambda: refusals(impatient, "unread_ms") == before + 1, "it is closed")
     assert kind(other.ask("LOCK", "deaf", TTL_MS)) == "TAKEN"
     assert impatient.metric("lockd_losses_total", reason="cut_off") == 1
     assert as_map(other.ask("HOLDER", "deaf"))[b"ttl_ms"] < 8_000
@@ -145,7 +145,7 @@ def test_a_holder_need_not_read_what_it_is_told_while_it_works(impatient: Cluste
 
     before = renewals()
     # It is told of each; the kernel takes some forty, and what comes after them would be unread for long.
-    eventually(lambda: renewals() > before + 300, 60, "they are renewed")
+    eventually(lambda: renewals() > before + 300, "they are renewed")
     for name, token in held.items():
         assert watcher.ask("HOLDER", name) is not None
         assert wire.ask("UNLOCK", name, token) == 1

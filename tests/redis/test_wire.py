@@ -109,9 +109,7 @@ def test_a_detached_lease_is_extended_and_released_from_another_host(cluster: Cl
         assert kind(there.ask("LOCK", "wire:elsewhere", TTL_MS)) == "TAKEN"
         assert there.ask("UNLOCK", "wire:elsewhere", token) == 1
         assert as_map(there.ask("LOCK", "wire:elsewhere", TTL_MS))[b"token"] != token
-    eventually(
-        lambda: here_holds_nothing(cluster), 5, "the agent has forgotten the lease that ended elsewhere"
-    )
+    eventually(lambda: here_holds_nothing(cluster), "the agent has forgotten the lease that ended elsewhere")
     elsewhere.agent.stop()
 
 
@@ -220,7 +218,7 @@ def test_a_loss_is_told_on_another_connection_of_the_process_when_its_own_has_en
     lock(another, "wire:another", "NOTIFY")
     token = lock(its_own, "wire:ends", "DETACHED", "NOTIFY")[b"token"]
     its_own.close()
-    eventually(lambda: int(other.info()["connected_clients"]) == 2, 5, "it has ended")
+    eventually(lambda: int(other.info()["connected_clients"]) == 2, "it has ended")
     assert other.ask("FORCERELEASE", "wire:ends")
     assert another.push()[:3] == [b"lost", b"wire:ends", token]
     assert another.ask("PING") == b"PONG"
@@ -253,7 +251,7 @@ def test_holder_says_who_and_on_how_many_masters(wire: Wire) -> None:
         assert row[b"masters"] == MASTERS
         return row
 
-    row = eventually(on_all, 5, "it is on all masters")
+    row = eventually(on_all, "it is on all masters")
     assert list(row) == HOLDER
     assert row[b"resource"] == b"wire:holder"
     assert re.fullmatch(rb"[0-9a-f]{8}", row[b"holder"])
@@ -279,7 +277,7 @@ def test_locks_lists_what_matches(wire: Wire) -> None:
 def test_locks_local_lists_the_leases_of_this_agent(wire: Wire, other: Wire) -> None:
     fence = lock(wire, "wire:local", "DETACHED")[b"fence"]
     other.send("LOCK", "wire:local", TTL_MS, "WAIT", 5_000)
-    eventually(lambda: wire.info()["waiters"] == "1", 5, "another waits")
+    eventually(lambda: wire.info()["waiters"] == "1", "another waits")
     [entry] = wire.ask("LOCKS", "wire:*", "LOCAL")
     row = as_map(entry)
     assert set(row) >= LOCAL
@@ -310,7 +308,7 @@ def test_forcerelease_says_on_how_many_masters_and_spares_another_holder_than_th
         assert row[b"masters"] == MASTERS
         return row
 
-    holder = eventually(on_all, 5, "it is on all masters")[b"holder"]
+    holder = eventually(on_all, "it is on all masters")[b"holder"]
     assert kind(wire.ask("FORCERELEASE", "wire:force", "HOLDER", "0" * 8)) == "NOTHELD"
     assert wire.ask("FORCERELEASE", "wire:force", "HOLDER", holder) == MASTERS
     assert kind(other.ask("UNLOCK", "wire:force", token)) == "EXPIRED"
@@ -322,7 +320,7 @@ def test_forcerelease_of_one_lease_spares_the_next_one_of_its_host(wire: Wire, o
     shown = as_map(wire.ask("HOLDER", "wire:next"))
     assert shown[b"fence"] == first[b"fence"]
     wire.send("LOCK", "wire:next", TTL_MS, "WAIT", TTL_MS)
-    eventually(lambda: other.info()["waiters"] == "1", 5, "another waits")
+    eventually(lambda: other.info()["waiters"] == "1", "another waits")
     assert other.ask("UNLOCK", "wire:next", first[b"token"]) == 1
     second = as_map(wire.reply())
     now = as_map(other.ask("HOLDER", "wire:next"))

@@ -67,7 +67,7 @@ class PretendedLease:
         self.told.append(reason)
 
     def was_told(self) -> str:
-        eventually(lambda: self.told, 5, "on_lost is called")
+        eventually(lambda: self.told, "on_lost is called")
         return self.told[0]
 
 
@@ -81,7 +81,7 @@ def watcher() -> Iterator[LossWatcher]:
     yield one
     for watch in list(one._watches):
         one.forget(watch)
-    eventually(lambda: threads_named("lockd resumer") == 0, 30, "nothing is left to be resumed")
+    eventually(lambda: threads_named("lockd resumer") == 0, "nothing is left to be resumed")
 
 
 def test_a_loss_that_the_agent_tells_is_passed_on_at_once_and_once(watcher: LossWatcher) -> None:

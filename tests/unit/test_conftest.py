@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.harness.waiting import PATIENCE_S
+
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).parents[2]
-    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 # As conftest.py is loaded before any test; then a child is started, and a fork goes on without one.

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from lockd.config.model import Limits
+from tests.harness.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 # The kernel's bound belongs to a network namespace: one of our own, with what site.yml has a host set.
@@ -54,7 +55,7 @@ def test_a_storm_of_clients_that_do_not_block_waits_to_be_let_in(tmp_path: Path)
     number = Limits().connections
     program = [sys.executable, "-c", STORM, str(tmp_path / "s"), str(number), what_site_yml_sets()]
     done = subprocess.run(
-        [*OWN_NETWORK, *program], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+        [*OWN_NETWORK, *program], capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=ROOT
     )
     if done.returncode and ("unshare:" in done.stderr or "setrlimit" in done.stderr):
         pytest.skip(done.stderr.strip().splitlines()[-1])

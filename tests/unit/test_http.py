@@ -29,7 +29,7 @@ from lockd.metrics.collector import Metrics
 from lockd.server.agent import Agent as LockdAgent
 from lockd.server.log import EventLog
 from tests.harness.configs import a_config
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 
@@ -86,7 +86,9 @@ def ask(
 
 
 def connect(server: Server, reader: str = "127.0.0.1") -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.port), timeout=30, source_address=(reader, 0))
+    return socket.create_connection(
+        ("127.0.0.1", server.port), timeout=PATIENCE_S, source_address=(reader, 0)
+    )
 
 
 def sent(server: Server, request: bytes, reader: str = "127.0.0.1") -> bytes:
@@ -316,7 +318,7 @@ def test_readers_who_come_while_a_page_is_made_wait_for_it(agent: Agent) -> None
     server = agent.serve(status=status)
     with ExitStack() as stack:
         readers = asking(stack, server, "/", PER_ADDRESS)
-        eventually(lambda: waiting(server) == PER_ADDRESS, 10, "they wait for the page")
+        eventually(lambda: waiting(server) == PER_ADDRESS, "they wait for the page")
         [one_too_many] = asking(stack, server, "/", 1)
         assert said(one_too_many).startswith(b"HTTP/1.0 503 ")
         # And what costs nothing is served meanwhile.
@@ -335,7 +337,7 @@ def test_a_page_that_is_not_made_in_time_is_said_to_be_late(
     server = agent.serve(status=lambda: b"late" if go_on.wait(30) else b"")
     assert ask(server, "/")[0] == 503
     go_on.set()
-    eventually(lambda: ask(server, "/")[2] == b"late", 10, "it is there for the next one")
+    eventually(lambda: ask(server, "/")[2] == b"late", "it is there for the next one")
 
 
 def test_who_does_not_take_its_answer_is_left_after_a_time(
@@ -345,8 +347,8 @@ def test_who_does_not_take_its_answer_is_left_after_a_time(
     server = agent.serve(status=lambda: b"x" * 50_000_000)
     with connect(server) as deaf:
         deaf.sendall(b"GET / HTTP/1.0\r\n\r\n")
-        eventually(lambda: len(server._connections) == 1, 10, "it is being answered")
-        eventually(lambda: not server._connections, 10, "it is given up")
+        eventually(lambda: len(server._connections) == 1, "it is being answered")
+        eventually(lambda: not server._connections, "it is given up")
         assert len(said(deaf)) < 50_000_000
 
 
@@ -364,7 +366,7 @@ def test_what_comes_after_a_request_does_not_cut_its_answer_short(agent: Agent) 
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         connection.connect(("127.0.0.1", server.port))
         connection.sendall(b"GET / HTTP/1.0\r\n\r\n" + b"y" * 30_000)
-        eventually(lambda: begun.is_set() and not server._connections, 10, "the agent is done with it")
+        eventually(lambda: begun.is_set() and not server._connections, "the agent is done with it")
         assert said(connection).endswith(b"\r\n\r\n" + b"x" * 100_000)
 
 
@@ -424,7 +426,7 @@ def test_the_full_name_of_the_host_is_learned_without_waiting_for_a_slow_dns(
     names.learn_full_name()
     assert "web1.example.com:9480" not in names
     answer.set()
-    eventually(lambda: "web1.example.com:9480" in names, 10, "it is known")
+    eventually(lambda: "web1.example.com:9480" in names, "it is known")
     assert "" not in names
 
 
@@ -462,7 +464,7 @@ def test_ipv6_addresses_work(agent: Agent) -> None:
         server = agent.serve("[::1]:0")
     except OSError as error:
         pytest.skip(str(error))
-    with closing(http.client.HTTPConnection("::1", server.port, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection("::1", server.port, timeout=PATIENCE_S)) as connection:
         connection.request("GET", "/healthz")
         assert connection.getresponse().status == 200
 

@@ -18,7 +18,7 @@ from lockd.config.model import MetricsTls
 from lockd.http.server import AT_ONCE, Server, start
 from lockd.metrics.collector import Metrics
 from tests.harness.configs import a_config
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on this machine")
 NAME = "metrics.example"
@@ -29,7 +29,7 @@ def made(folder: Path, name: str) -> None:
     words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     words += ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{NAME}", "-days", "9"]
     words += ["-keyout", f"{name}.key", "-out", f"{name}.pem"]
-    subprocess.run(words, cwd=folder, check=True, capture_output=True, timeout=60)
+    subprocess.run(words, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def ask(server: Server, believes: Path, shows: Path | None = None) -> int:
     context = ssl.create_default_context(cafile=str(believes))
     if shows is not None:
         context.load_cert_chain(shows, shows.with_suffix(".key"))
-    link = socket.create_connection(("127.0.0.1", server.port), timeout=30)
-    connection = http.client.HTTPSConnection(NAME, timeout=30, context=context)
+    link = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S)
+    connection = http.client.HTTPSConnection(NAME, timeout=PATIENCE_S, context=context)
     connection.sock = context.wrap_socket(link, server_hostname=NAME)
     with closing(connection):
         connection.request("GET", "/metrics")
@@ -84,7 +84,7 @@ def test_metrics_are_read_over_tls(serve: Serve, folder: Path) -> None:
 
 
 def test_who_speaks_no_tls_reads_nothing(serve: Serve) -> None:
-    with socket.create_connection(("127.0.0.1", serve().port), timeout=30) as link:
+    with socket.create_connection(("127.0.0.1", serve().port), timeout=PATIENCE_S) as link:
         link.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         heard = b""
         try:
@@ -98,7 +98,7 @@ def test_who_speaks_no_tls_reads_nothing(serve: Serve) -> None:
 
 def test_a_request_in_pieces_is_answered(serve: Serve, folder: Path) -> None:
     context = ssl.create_default_context(cafile=str(folder / "served.pem"))
-    link = socket.create_connection(("127.0.0.1", serve().port), timeout=30)
+    link = socket.create_connection(("127.0.0.1", serve().port), timeout=PATIENCE_S)
     with context.wrap_socket(link, server_hostname=NAME) as spoken:
         for piece in (b"GET /heal", b"thz HTTP/1.1\r\n", b"Host: 127.0.0.1\r\n", b"\r\n"):
             spoken.sendall(piece)
@@ -111,7 +111,9 @@ def test_those_who_never_shake_hands_keep_nobody_from_it(serve: Serve, folder: P
         for number in range(2 * AT_ONCE):
             source = (f"127.0.0.{number % 100 + 1}", 0)
             stack.enter_context(
-                socket.create_connection(("127.0.0.1", server.port), timeout=30, source_address=source)
+                socket.create_connection(
+                    ("127.0.0.1", server.port), timeout=PATIENCE_S, source_address=source
+                )
             )
         assert ask(server, folder / "served.pem") == 200
 
@@ -131,7 +133,7 @@ def test_one_that_is_no_good_is_told_and_the_old_one_served(
     before.write_bytes((folder / "served.pem").read_bytes())
     (folder / "served.pem").write_text("no certificate\n")
     assert ask(server, before) == 200
-    eventually(lambda: failures, 30, "it is told")
+    eventually(lambda: failures, "it is told")
     assert failures[0][0] == "of a new certificate"
 
 

@@ -29,7 +29,7 @@ from tests.harness.lockctl import LOCKCTL
 from tests.harness.processes import alive, children_of
 from tests.harness.terminal import Terminal
 from tests.harness.users import become
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 
 TOKEN = b"0123456789abcdef0123456789abcdef"
 OTHER = b"f" * 32
@@ -121,7 +121,7 @@ def agent(tmp_path: Path) -> Iterator[ScriptedAgent]:
 def run(agent: ScriptedAgent, *words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [LOCKCTL, "--socket", agent.path, "run", *words],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, start_new_session=True,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S, start_new_session=True,
         check=False,
     )  # fmt: skip
 
@@ -216,10 +216,10 @@ def test_a_command_that_is_stopped_when_its_lease_ends_is_not_continued(
     job = f"{LOCKCTL} --socket {agent.path} run --ttl 5s r -- sh -c {shlex.quote(deaf)}"
     script = f"set -m; {job}; stat -c %s {written} >{written}.then; sleep 4; fg"
     with Terminal("bash", "-ic", script) as terminal:
-        eventually(lambda: written.exists() and written.stat().st_size > 100, 20, "the command writes")
+        eventually(lambda: written.exists() and written.stat().st_size > 100, "the command writes")
         terminal.type("\x1a")
-        eventually(lambda: Path(f"{written}.then").exists(), 20, "it has stopped")
-        terminal.end(30)
+        eventually(lambda: Path(f"{written}.then").exists(), "it has stopped")
+        terminal.end()
     assert written.stat().st_size == int(Path(f"{written}.then").read_text())
 
 
@@ -323,7 +323,7 @@ def test_a_command_that_spoils_the_lifeline_still_dies_with_lockctl(agent: Scrip
         assert lockctl.stdout is not None
         pid = int(lockctl.stdout.readline())
         lockctl.kill()
-        eventually(lambda: not alive(pid), 1, "it dies")
+        eventually(lambda: not alive(pid), "it dies")
 
 
 # All that the command has started
@@ -426,7 +426,7 @@ def running(agent: ScriptedAgent, *words: str | Path) -> Iterator[subprocess.Pop
 
 
 def number_in(path: Path) -> int:
-    return int(eventually(lambda: path.exists() and path.read_text(), 60, f"{path.name} is there"))
+    return int(eventually(lambda: path.exists() and path.read_text(), f"{path.name} is there"))
 
 
 STAYING = ["session", "group", "daemon"]
@@ -468,7 +468,7 @@ def test_a_lockctl_that_is_killed_frees_the_lock_at_the_next_agent_only_when_all
     agent.closes_after = [b"LOCK"]
     with running(agent, "r", "--", *family(way, folder)) as lockctl:
         assert agent.hung_up.wait(60)
-        eventually(lambda: agent.asked[-1][0] == b"EXTEND", 60, "the next one goes on with it")
+        eventually(lambda: agent.asked[-1][0] == b"EXTEND", "the next one goes on with it")
         number_in(folder / "command")
         agent.hung_up.clear()
         lockctl.kill()
@@ -517,7 +517,7 @@ while not command.gone:
 
 def test_a_walk_that_finds_nobody_is_no_proof_that_nobody_is_left(folder: Path) -> None:
     words = (sys.executable, "-c", OVERTAKEN, folder, *family("session", folder))
-    assert subprocess.run(words, timeout=60, check=False).returncode == 0
+    assert subprocess.run(words, timeout=PATIENCE_S, check=False).returncode == 0
     assert those_of(folder) == []
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.waiting import PATIENCE_S
+
 IN_A_CONTAINER = ["unshare", "--pid", "--mount-proc", "--fork"]
 UNPRIVILEGED = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
 SANDBOXED = ["unshare", "--mount", *UNPRIVILEGED]
@@ -22,7 +24,9 @@ def why_no_namespaces() -> str:
     for program in ("unshare", "setpriv"):
         if not shutil.which(program):
             return f"no {program} here"
-    done = subprocess.run([*IN_A_CONTAINER, "true"], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [*IN_A_CONTAINER, "true"], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     return done.stderr.strip() if done.returncode else ""
 
 
@@ -97,5 +101,5 @@ def test_in_a_container_the_agent_knows_its_own(path: Path) -> None:
         'print("listens", flush=True)', "subprocess.Popen([sys.executable, '-c', connects, sys.argv[1]])"
     )
     asked = [*IN_A_CONTAINER, sys.executable, "-c", both, str(path), "1"]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.stdout.splitlines() == ["0 None"], done

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from lockd.lockctl.main import main
 from lockd.lockctl.runbook import folder
+from tests.harness.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = {path.stem: path.read_text() for path in (ROOT / "alerts/runbooks").glob("*.md")}
@@ -99,7 +100,7 @@ def test_a_wheel_has_them_and_shows_them(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "lockd.lockctl", "runbook", "README"]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(installed), "LANG": "C.UTF-8"}
     shown = subprocess.run(
-        command, check=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+        command, check=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert shown.stdout.startswith("# How to use these runbooks\n")
     files = (installed / "lockd/lockctl/runbooks").glob("*.md")

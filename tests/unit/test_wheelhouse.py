@@ -22,6 +22,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.harness.waiting import PATIENCE_S
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROLE = REPOSITORY / "ansible" / "roles" / "lockd"
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
@@ -331,7 +333,7 @@ class Host:
         environment = {name: value for name, value in os.environ.items() if name != "PIP_NO_INDEX"}
         environment["PIP_INDEX_URL"] = environment["PIP_EXTRA_INDEX_URL"] = self.index.as_uri()
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=120, check=False, env=environment
+            command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment
         )
 
     def has(self, target: str, package: str) -> bool:

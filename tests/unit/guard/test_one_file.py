@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from lockd.guard.one_file import HERE, CannotJoin, one_file, shipped
+from tests.harness.waiting import PATIENCE_S
 
 ROLE = HERE.parents[1] / "ansible/roles/restart_guard"
 
@@ -19,7 +20,7 @@ ROLE = HERE.parents[1] / "ansible/roles/restart_guard"
 def run(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-I", "-S", *words],
-        cwd=folder, env={}, capture_output=True, text=True, timeout=60, check=False,
+        cwd=folder, env={}, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
 
 
@@ -77,7 +78,9 @@ def as_the_play_makes_it() -> list[str]:
 def test_a_play_makes_the_same_bytes_each_time(program: Path, tmp_path: Path) -> None:
     """Else it would restart the watches. -I: another order of hashes each time, and no lockd; C: no UTF-8."""
     command, environ = as_the_play_makes_it(), {"LC_ALL": "C"}
-    made = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, timeout=60, check=True)
+    made = subprocess.run(
+        command, cwd=tmp_path, env=environ, capture_output=True, timeout=PATIENCE_S, check=True
+    )
     assert made.stdout == program.read_bytes()
 
 

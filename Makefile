@@ -41,7 +41,7 @@ APT_TOOLS += $(PYTHON_H)
 APT_TOOLS += $(if $(shell command -v go),/usr/share/gocode/src/github.com/gomodule/redigo:golang-github-gomodule-redigo-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test test-ci test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview pictures bench fuzz sim mutations kills chaos model chain lock rules rules-cost docs docs-pages alerts-docs prometheus lab lab-down test-lab lint-ansible collection air-gap deb clean tools lab-tools node dropin dropin-libraries
+.PHONY: help dev venv test test-all keep-results ready ready-tests lab-image lint compiled test-compiled dashboards preview pictures bench fuzz sim mutations kills chaos model chain lock rules rules-cost docs docs-pages alerts-docs prometheus lab lab-down test-lab lint-ansible collection air-gap deb clean tools lab-tools node dropin dropin-libraries
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -52,34 +52,32 @@ dev: $(DEV_STAMP) ## A whole cluster on this machine: 5 masters, an agent and a 
 
 venv: $(TEST_STAMP) ## The virtual environment .venv with lockd and all that its tests need from PyPI
 
-SIDE_BY_SIDE := $(BIN)/python -m pytest --durations=15 --numprocesses $(WORKERS) --dist worksteal
-ALONE := $(BIN)/python -m pytest -m alone
-IN_THE_LAB := $(LAB_VENV)/bin/python -m pytest --verbose --durations=15 tests/lab -rs
-PARTS := tests/setup/parts.sh
+PARTS := tests/setup/parts.py
 SET_UP := 'what the tests need' '$(MAKE) -j4 ready'
 LOOKS := 'lint and types' '$(MAKE) -j2 lint lint-ansible'
-WHOLE := 'tests, simulator, models' '$(SIDE_BY_SIDE) -m "not alone"' \
-  'what needs the processor for itself' '$(ALONE)' \
-  'the agent compiled' '$(MAKE) test-compiled' \
-  'the site of the documentation' '$(MAKE) docs'
-PLAYS_THAT_MATTER_MOST := 'playbooks, on real hosts' 'LOCKD_LAB_QUICK=1 $(IN_THE_LAB) -m "not thorough"'
+SIDE_BY_SIDE := $(BIN)/python -m pytest --durations=15 --numprocesses $(WORKERS) --dist worksteal
+IN_THE_LAB := $(LAB_VENV)/bin/python -m pytest --durations=15 tests/lab
 
 ifeq ($(strip $(ARGS)),)
-test: ## All but what takes longest: lint, types, tests, and as root the plays that matter most (ARGS='-k fence': those tests)
-	@$(PARTS) $(SET_UP) $(LOOKS) \
-	  'tests, simulator, models' 'LOCKD_SIM_SECONDS=30 LOCKD_SIM_MINUTES=12 $(SIDE_BY_SIDE) -m "not (thorough or alone)"' \
-	  'what needs the processor for itself' '$(ALONE)' \
-	  $(PLAYS_THAT_MATTER_MOST)
+# CI runs this, too. What an ordinary change can break is in it: two lanes, since half of it waits.
+test: ## Lint, types, tests, every rule taken out, and as root site.yml on real hosts: 20 minutes (ARGS='-k fence': those tests)
+	@$(PARTS) test --first $(SET_UP) \
+	  --lane $(LOOKS) 'site.yml on real hosts' '$(IN_THE_LAB) -m "not thorough"' \
+	  --lane 'tests, simulator, models' '$(SIDE_BY_SIDE) -m "not thorough"'
 else
 test: ready-tests lint
 	$(BIN)/python -m pytest $(ARGS)
 endif
 
-test-ci: ## What CI runs: every test, every rule taken out, the longer search, the agent compiled, the plays of `make test`
-	@$(PARTS) $(SET_UP) $(LOOKS) $(WHOLE) $(PLAYS_THAT_MATTER_MOST)
-
-test-all: ## The same with every play, as root: before a release
-	@$(PARTS) $(SET_UP) $(LOOKS) $(WHOLE) 'playbooks, on real hosts' '$(IN_THE_LAB)'
+test-all: ## Everything, two hours: every play, other languages, drop-in libraries, chaos, long searches, the agent compiled
+	@$(PARTS) test-all --keep --first $(SET_UP) \
+	  --lane $(LOOKS) 'every play on real hosts' '$(IN_THE_LAB)' \
+	  --lane 'tests, simulator, models, chaos' '$(SIDE_BY_SIDE)' \
+	    'the agent compiled' '$(MAKE) test-compiled' \
+	    'every state of the models' '$(BIN)/python -m tests.model --deep' \
+	    'the site of the documentation' '$(MAKE) docs'
+keep-results: ## Keep the figures of the last `make test`, which the next ones are compared with: commit tests/results
+	@mkdir -p tests/results && cp build/results/test.json tests/results/
 
 ready-tests: tools $(TEST_STAMP) node prometheus dropin-libraries
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ MIB = 1024
 
 
 LIMITS = {"connections": 3_000, "connections_per_user": 3_000}
-cluster = module_cluster(3, limits=LIMITS)
+# An agent that stood still for longer than this doesn't know for once what the masters' clocks say.
+cluster = module_cluster(3, limits=LIMITS, clock_skew_allowance_ms=20_000)
 
 
 @pytest.fixture(autouse=True)
@@ -204,15 +206,20 @@ def test_what_is_not_resp_is_told_so_and_closed(cluster: Cluster) -> None:
             assert told in wire.rest()
 
 
+LINES_A_SECOND = 10
+
+
 def test_broken_requests_are_counted_and_do_not_fill_the_log(cluster: Cluster) -> None:
     counted = cluster.metric("lockd_protocol_errors_total")
-    lines = cluster.log_text().count("\n")
+    lines, begin_s = cluster.log_text().count("\n"), time.monotonic()
     for _ in range(1_000):
         with Wire(cluster.socket) as wire:
             wire.send_raw(b"nonsense\r\n")
             wire.rest()
     assert cluster.metric("lockd_protocol_errors_total") == counted + 1_000
-    assert cluster.log_text().count("\n") < lines + 200
+    # So many at once, and so many a second: on a slow machine these are more.
+    most = 200 + LINES_A_SECOND * (time.monotonic() - begin_s)
+    assert cluster.log_text().count("\n") < lines + most
 
 
 def test_a_request_that_is_cut_anywhere_and_left_alone_does_nothing(cluster: Cluster, wire: Wire) -> None:
@@ -321,7 +328,8 @@ def test_a_pipeline_that_is_sent_before_a_reply_is_read_finishes(connect: Callab
     wire.send_raw(b"".join(request("UNLOCK", *lease) for lease in sent))
     replies = [wire.reply() for _ in sent]
     assert replies.count(1) == len(leases)
-    assert {kind(reply) for reply in replies if reply != 1} <= {"NOTHELD", "LIMIT"}
+    # Of what it doesn't know it asks the masters, who may not be heard for once: NOQUORUM.
+    assert {kind(reply) for reply in replies if reply != 1} <= {"NOTHELD", "LIMIT", "NOQUORUM"}
 
 
 # Many

@@ -153,7 +153,8 @@ class AgentHost:
                 await line.listen()
             self._config.write_text(json.dumps(self._configuration(), indent=1))  # JSON is YAML
         self.process.start(wait=False)
-        for _ in range(1_000):
+        end_ns = boottime_ns() + int(PATIENCE_S * 1e9)
+        while boottime_ns() < end_ns:
             if not self.process.running:
                 raise NotUp(f"{self.name} ended at its start:\n{self.process.log_tail()}")
             try:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.clients.languages import LIBRARIES, Library
 from tests.clients.program import Program
@@ -29,7 +30,12 @@ def wire(cluster: Cluster) -> Iterator[Wire]:
         eventually(lambda: other.info()["leases"] == other.info()["waiters"] == "0", "nothing is left")
 
 
-@pytest.fixture(scope="module", params=LIBRARIES, ids=lambda library: library.name)
+def _each(library: Library) -> ParameterSet:
+    """One is tried in `make test`, too: it needs nothing that the other tests don't."""
+    return pytest.param(library, id=library.name, marks=[] if library.quick else [pytest.mark.thorough])
+
+
+@pytest.fixture(scope="module", params=map(_each, LIBRARIES))
 def library(request: pytest.FixtureRequest) -> Library:
     return request.param
 

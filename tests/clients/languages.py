@@ -21,12 +21,13 @@ DEBIAN_S_GO = Path("/usr/share/gocode")
 class Library:
     """A client. `made`: its program's command, built in a folder; it skips where something is missing.
     `shared`: all its commands go over one connection, which a time-out of its own does not close.
-    `serial`: its program runs one command at a time."""
+    `serial`: its program runs one command at a time. `quick`: it is tried in `make test`, too."""
 
     name: str
     made: Callable[[Path], list[str | Path]]
     shared: bool = False
     serial: bool = False
+    quick: bool = False
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -89,7 +90,7 @@ def _redigo(folder: Path) -> list[str | Path]:
 _OF_NODE = {"NODE_PATH": str(NODE_MODULES)}
 
 LIBRARIES = [
-    Library("redis-py", _redis_py),
+    Library("redis-py", _redis_py, quick=True),
     Library("ioredis", _node("ioredis", "ioredis.js"), shared=True, environment=_OF_NODE),
     Library("node-redis", _node("redis", "node_redis.js"), shared=True, environment=_OF_NODE),
     Library("hiredis", _hiredis, serial=True),

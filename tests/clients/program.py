@@ -23,6 +23,8 @@ from tests.harness.waiting import PATIENCE_S
 
 PATIENT_MS = 60_000
 HASTY_MS = 200
+TTL_MS = 30_000
+"""Longer than a machine stands still."""
 
 Words = list[str]
 
@@ -111,7 +113,7 @@ class Client:
 
     def lock(self, resource: str, *options: object) -> dict[str, str]:
         """The map of its reply."""
-        return as_map(self.ask("LOCK", resource, 5_000, *options))
+        return as_map(self.ask("LOCK", resource, TTL_MS, *options))
 
 
 def as_map(words: Words) -> dict[str, str]:

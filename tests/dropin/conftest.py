@@ -27,7 +27,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def marks_of(library: Library) -> list[pytest.MarkDecorator]:
-    return [] if library.title.startswith(QUICK) else [pytest.mark.thorough]
+    return [] if library.title == QUICK else [pytest.mark.thorough]
 
 
 class Theatre:

@@ -10,6 +10,8 @@ from tests.dropin.library import Library
 from tests.dropin.scenes import SCENES, Place, Scene
 from tests.dropin.stage import Hosts, Stage, agents_without_a_master
 
+pytestmark = pytest.mark.thorough
+
 
 def plays(_library: Library, scene: str) -> bool:
     return SCENES[scene].place is Place.WITHOUT_A_MASTER

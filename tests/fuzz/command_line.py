@@ -3,11 +3,26 @@
 import argparse
 import secrets
 import sys
+import time
 from collections.abc import Callable
+
+GoesOn = Callable[[int], bool]
+"""Whether there is more to do, when so much is done."""
 
 
 class BrokenPromiseError(AssertionError):
     pass
+
+
+def for_seconds(seconds: float) -> GoesOn:
+    """However much that is: for who looks for as long as he likes."""
+    until_s = time.monotonic() + seconds
+    return lambda _done: time.monotonic() < until_s
+
+
+def up_to(count: int) -> GoesOn:
+    """However long that takes: what a test looks at is the same on every machine."""
+    return lambda done: done < count
 
 
 def run(parser: argparse.ArgumentParser, fuzz: Callable[[argparse.Namespace], str]) -> int:

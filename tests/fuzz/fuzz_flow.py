@@ -10,20 +10,19 @@ is shown as the steps that lead there.
 
 import argparse
 import sys
-import time
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.fuzz.command_line import run
+from tests.fuzz.command_line import GoesOn, for_seconds, run
 from tests.harness.any_connection import AnyConnection
 
 EXAMPLES_AT_A_TIME = 50
 
 
-def fuzz(seconds: float, first_seed: int) -> str:
-    """Run for that long. What was done, in a line; AssertionError when a promise is broken."""
-    until_s, rounds = time.monotonic() + seconds, 0
+def fuzz(goes_on: GoesOn, first_seed: int) -> str:
+    """Run so many rounds. What was done, in a line; AssertionError when a promise is broken."""
+    rounds = 0
     of_a_round = settings(
         max_examples=EXAMPLES_AT_A_TIME,
         stateful_step_count=200,
@@ -32,7 +31,7 @@ def fuzz(seconds: float, first_seed: int) -> str:
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )
-    while time.monotonic() < until_s:
+    while goes_on(rounds):
         machine = seed(first_seed + rounds)(type("Seeded", (AnyConnection,), {}))
         run_state_machine_as_test(machine, settings=of_a_round)
         rounds += 1
@@ -41,4 +40,4 @@ def fuzz(seconds: float, first_seed: int) -> str:
 
 if __name__ == "__main__":
     about = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    sys.exit(run(about, lambda options: fuzz(options.seconds, options.seed)))
+    sys.exit(run(about, lambda options: fuzz(for_seconds(options.seconds), options.seed)))

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
-from tests.fuzz.command_line import BrokenPromiseError, run
+from tests.fuzz.command_line import BrokenPromiseError, GoesOn, for_seconds, run
 from tests.harness.cluster import Cluster
 from tests.harness.masters import short_folder
 from tests.harness.modelled import ModelledMaster, encoded, modelled_masters, serving
@@ -31,6 +31,12 @@ from tests.harness.waiting import eventually
 from tests.harness.wire import Bystander, Wire, as_map
 
 MEMORY_MOST_KIB = 64 * 1024
+LEASE_MS, EXTENDED_MS = 30_000, 40_000
+MIND_MOST = 150
+"""After so many questions at most it tells other kinds of lies."""
+HANGS_UP_MOST = 30
+"""So many questions after a lie it hangs up, if the agent has not: a patient agent waits for the rest of an
+answer for longer than a test may take."""
 HASTY_AGENT = """
 from lockd.masters import link
 link._LEFT_ALONE_MOST_S = 0.02
@@ -91,7 +97,9 @@ class Liar:
         self.told: Counter[str] = Counter()
         self._master = master
         self._choose = random.Random(seed)
-        self._until_s = 0.0
+        self._asked = 0
+        self._until = 0
+        self._hangs_up: int | None = None
         self._share = 0.0
         self._kinds: list[Callable[[bytes], bytes | None]] = []
         master.lie = self.lie
@@ -99,19 +107,25 @@ class Liar:
 
     def lie(self, words: list[bytes], reply: bytes) -> bytes | None:
         choose = self._choose
-        if time.monotonic() > self._until_s:
+        self._asked += 1
+        if self._asked > self._until:
             self._change_its_mind()
+        if self._hangs_up is not None and self._asked > self._hangs_up:
+            self._hangs_up = None
+            return None
         # A handshake that never succeeds says nothing more.
         share = self._share if words[0] in (b"EVALSHA", b"TIME") else self._share / 30
         if choose.random() >= share:
             return reply
         kind = choose.choice(self._kinds)
         self.told[kind.__name__.strip("_")] += 1
+        if self._hangs_up is None:
+            self._hangs_up = self._asked + choose.randint(0, HANGS_UP_MOST)
         return kind(reply)
 
     def _change_its_mind(self) -> None:
         choose = self._choose
-        self._until_s = time.monotonic() + choose.uniform(0.05, 0.8)
+        self._until = self._asked + choose.randint(10, MIND_MOST)
         self._share = choose.choice((0.01, 0.1, 1.0))
         self._kinds = choose.sample(self._all(), choose.randint(1, 3))
         self._slow_s = choose.choice((0.0, 0.0, 0.0, 0.01, 0.1))
@@ -220,13 +234,13 @@ class User:
         self._fence = 0
 
     def step(self) -> None:
-        lease = self._taken(self._wire.ask("LOCK", "fuzzed", 2_000, "DETACHED"), "LOCK")
+        lease = self._taken(self._wire.ask("LOCK", "fuzzed", LEASE_MS, "DETACHED"), "LOCK")
         fence, token = lease[b"fence"], lease[b"token"]
         if not self._fence < fence < _now_us() + COUNTER_AHEAD_US:
             raise BrokenPromiseError(f"the fence {fence} after {self._fence}")
         self._fence = fence
-        extended = self._taken(self._wire.ask("EXTEND", "fuzzed", token, 3_000), "EXTEND")
-        if not 0 < extended[b"validity_ms"] <= 3_000:
+        extended = self._taken(self._wire.ask("EXTEND", "fuzzed", token, EXTENDED_MS), "EXTEND")
+        if not 0 < extended[b"validity_ms"] <= EXTENDED_MS:
             raise BrokenPromiseError(f"EXTEND gave {extended}")
         released = self._wire.ask("UNLOCK", "fuzzed", token)
         if released != 1:
@@ -242,8 +256,8 @@ class User:
 # The whole
 
 
-def fuzz(seconds: float, seed: int) -> str:
-    """Run for that long. What was done, in a line; AssertionError when a promise is broken."""
+def fuzz(goes_on: GoesOn, seed: int) -> str:
+    """Run until it gave so many leases. What was done, in a line; AssertionError when a promise is broken."""
     masters = modelled_masters(5)
     with short_folder() as folder, serving(masters):
         cluster = Cluster(folder, masters, {})  # type: ignore[arg-type]  # it needs their names and addresses
@@ -252,21 +266,20 @@ def fuzz(seconds: float, seed: int) -> str:
         agent.start()
         try:
             cluster.wait_voting(5)
-            return _watched(cluster, Liar(masters[0], seed), seconds)
+            return _watched(cluster, Liar(masters[0], seed), goes_on)
         except AssertionError as broken:
             raise BrokenPromiseError(f"{broken}\n{agent.log_tail(20)}") from broken
         finally:
             cluster.close()
 
 
-def _watched(cluster: Cluster, liar: Liar, seconds: float) -> str:
+def _watched(cluster: Cluster, liar: Liar, goes_on: GoesOn) -> str:
     with Wire(cluster.socket) as watcher:
         pid = watcher.agent_pid()
     kib = memory_kib(pid)
-    until_s = time.monotonic() + seconds
     with Wire(cluster.socket) as wire, Bystander(cluster.socket) as bystander:
         user = User(wire)
-        while time.monotonic() < until_s:
+        while goes_on(user.leases):
             user.step()
     grown_kib = memory_kib(pid) - kib
     _promises_kept(cluster, grown_kib)
@@ -293,4 +306,4 @@ def _promises_kept(cluster: Cluster, grown_kib: int) -> None:
 
 if __name__ == "__main__":
     about = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    sys.exit(run(about, lambda options: fuzz(options.seconds, options.seed)))
+    sys.exit(run(about, lambda options: fuzz(for_seconds(options.seconds), options.seed)))

@@ -17,7 +17,7 @@ from docs.made.scripts import library_scripts
 from lockd.core.scripts.operations import NotRecognised, Recognised
 from lockd.core.scripts.recognition import recognise
 from lockd.core.scripts.tokens import MOST_BYTES, tokens_of
-from tests.fuzz.command_line import BrokenPromiseError, run
+from tests.fuzz.command_line import BrokenPromiseError, GoesOn, for_seconds, run
 from tests.harness.lock_scripts import NO_OPERATIONS, OTHERS, RELEASES, written
 
 MOST_CPU_S = 2.0
@@ -91,12 +91,11 @@ def check(script: bytes) -> float:
     return took_s
 
 
-def fuzz(seconds: float, seed: int) -> str:
-    """Run for that long. What was done, in a line."""
+def fuzz(goes_on: GoesOn, seed: int) -> str:
+    """Look at so many scripts. What was done, in a line."""
     choose = random.Random(seed)
-    until_s = time.monotonic() + seconds
     count, recognised, worst_s = 0, 0, 0.0
-    while time.monotonic() < until_s:
+    while goes_on(count):
         script = random_script(choose)
         worst_s = max(worst_s, check(script))
         count += 1
@@ -106,4 +105,4 @@ def fuzz(seconds: float, seed: int) -> str:
 
 if __name__ == "__main__":
     about = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    sys.exit(run(about, lambda options: fuzz(options.seconds, options.seed)))
+    sys.exit(run(about, lambda options: fuzz(for_seconds(options.seconds), options.seed)))

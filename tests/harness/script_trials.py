@@ -47,6 +47,7 @@ BEFORE_MS = 40_000
 TTLS = {Unit.MS: b"90000", Unit.SECONDS: b"500"}
 SLOW_MS = 15_000
 """How long a machine may take between two looks."""
+_WITH_TTL = (State.OWN, State.ANOTHERS)
 _OTHER_TEXTS = (b"0", b"1", b"-1", b"", b"yes", b"7", b"12")
 
 
@@ -132,6 +133,15 @@ def _as_words(texts: dict[Place, bytes], exactly: int) -> Words:
 # The trial
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What there is after a script: text and time to live of its keys; all keys; what was published."""
+
+    stored: dict[bytes, tuple[bytes | None, int]]
+    all_keys: set[bytes]
+    published: list[tuple[bytes, bytes]]
+
+
 class Trial:
     """Runs scripts on one server, and says what differs."""
 
@@ -139,14 +149,16 @@ class Trial:
         """The client's replies are bytes."""
         self._redis = client
         client.config_set("appendonly", "no")  # nothing here has to outlive the server
-        address = client.connection_pool.connection_kwargs
-        self._socket = socket.create_connection((address["host"], address["port"]), 10)
-        self._listener = client.pubsub(ignore_subscribe_messages=True)
-        self._listener.psubscribe("*")
+        connected = client.connection_pool.connection_kwargs
+        address = connected["host"], connected["port"]
+        self._asks, self._hears = (socket.create_connection(address, PATIENCE_S) for _ in range(2))
+        self._heard = hiredis.Reader()
+        self._hears.sendall(request("PSUBSCRIBE", "*"))
+        assert self._next_heard()[0] == b"psubscribe"
 
     def close(self) -> None:
-        self._socket.close()
-        self._listener.close()
+        self._asks.close()
+        self._hears.close()
 
     def differences(self, script: bytes, taken: Recognised) -> Iterator[str]:
         """Of all its cases, with keys in all states."""
@@ -165,76 +177,99 @@ class Trial:
     ) -> Iterator[str]:
         keys = [words.of(operation.key)] if operation.keys is Keys.ONE else words.keys
         value = words.of(operation.value) if operation.value is not None else VALUE
-        self._prepare(dict(zip(keys, states, strict=True)), value)
-        reply = self._evaluate(script, words)
+        before = {key: _stored_in(state, value) for key, state in zip(keys, states, strict=True)}
+        with_ttl = [key for key, state in zip(keys, states, strict=True) if state in _WITH_TTL]
+        reply = self._evaluate(script, words, before, with_ttl)
+        seen = self._look_at(keys)
         found = f"{[state.value for state in states]}, {words}: "
         each = [operation.outcome(state) for state in states]
         outcomes, expected = _together(operation, each)
         if not is_reply(reply, expected, words, states[0], value):
             yield f"{found}answers {reply!r}, not {expected}"
         for key, state, outcome in zip(keys, states, outcomes, strict=True):
-            yield from (found + text for text in self._wrong_with(key, state, outcome, words, value))
-        yield from (found + text for text in self._wrong_beside(keys, each, words))
+            yield from (found + text for text in self._wrong_with(seen, key, state, outcome, words, value))
+        yield from (found + text for text in self._wrong_beside(seen, keys, each, words))
 
-    def _prepare(self, keys: dict[bytes, State], value: bytes) -> None:
-        """These keys in these states, and no others."""
-        with self._redis.pipeline(transaction=False) as pipeline:
-            pipeline.flushall()
-            for key, state in keys.items():
-                if state is not State.FREE:
-                    has_ttl = state in (State.OWN, State.ANOTHERS)
-                    pipeline.set(key, _stored_in(state, value), px=BEFORE_MS if has_ttl else None)
-            pipeline.execute()
-
-    def _evaluate(self, script: bytes, words: Words) -> Any:
-        """As hiredis reads it; what it doesn't tell apart is put in words: a simple string is a Status."""
-        self._socket.sendall(request("EVAL", script, len(words.keys), *words.keys, *words.arguments))
-        reader, data = hiredis.Reader(), b""
+    def _evaluate(
+        self, script: bytes, words: Words, stored: dict[bytes, bytes | None], with_ttl: Sequence[bytes]
+    ) -> Any:
+        """Where this is stored and nothing else. As hiredis reads it; what it doesn't tell apart is put in
+        words: a simple string is a Status."""
+        ends = {key: ("PX", BEFORE_MS) if key in with_ttl else () for key in stored}
+        sets = [request("SET", key, text, *ends[key]) for key, text in stored.items() if text is not None]
+        evaluates = request("EVAL", script, len(words.keys), *words.keys, *words.arguments)
+        self._asks.sendall(b"".join([request("FLUSHALL"), *sets, evaluates]))
+        prepared, reader, data = b"+OK\r\n" * (1 + len(sets)), hiredis.Reader(), b""
         while True:
-            piece = self._socket.recv(65_536)
-            assert piece
-            data += piece
-            reader.feed(piece)
+            data += self._received(self._asks)
+            assert data[: len(prepared)] == prepared[: len(data)], data
+            if len(data) <= len(prepared):
+                continue
+            reader.feed(data[len(prepared) :])
             reply = reader.gets()
             if reply is not False:
-                return Status(reply) if data.startswith(b"+") else reply
+                return Status(reply) if data.startswith(b"+", len(prepared)) else reply
+            reader = hiredis.Reader()
+
+    def _look_at(self, keys: Sequence[bytes]) -> Seen:
+        """All in one question, which ends with a message of its own: what was published came before that."""
+        of_keys = [request(word, key) for key in keys for word in ("GET", "PTTL")]
+        asked = [*of_keys, request("KEYS", "*"), request("PUBLISH", "trial", "is over")]
+        self._asks.sendall(b"".join(asked))
+        reader, replies = hiredis.Reader(), list[Any]()
+        while len(replies) < len(asked):
+            reader.feed(self._received(self._asks))
+            while (reply := reader.gets()) is not False:
+                replies.append(reply)
+        found = zip(keys, replies[: 2 * len(keys) : 2], replies[1 : 2 * len(keys) : 2], strict=True)
+        stored = {key: (text, left_ms) for key, text, left_ms in found}
+        return Seen(stored, set(replies[-2]), list(self._published()))
+
+    @staticmethod
+    def _received(link: socket.socket) -> bytes:
+        piece = link.recv(65_536)
+        assert piece, "the server has closed the connection"
+        return piece
 
     # What became of the keys
 
     def _wrong_with(
-        self, key: bytes, state: State, outcome: Outcome, words: Words, value: bytes
+        self, seen: Seen, key: bytes, state: State, outcome: Outcome, words: Words, value: bytes
     ) -> Iterator[str]:
-        stored, left_ms = self._redis.get(key), self._redis.pttl(key)
+        stored, left_ms = seen.stored[key]
         expected = _stored_after(state, outcome, value)
         if stored != expected:
             yield f"{key!r} is {stored!r}, not {expected!r}"
         if not is_about(left_ms, _left_ms_after(state, outcome, words)):
             yield f"{key!r} has {left_ms} ms left, not {_left_ms_after(state, outcome, words)}"
 
-    def _wrong_beside(self, keys: Sequence[bytes], each: Sequence[Outcome], words: Words) -> Iterator[str]:
+    def _wrong_beside(
+        self, seen: Seen, keys: Sequence[bytes], each: Sequence[Outcome], words: Words
+    ) -> Iterator[str]:
         signal = each[0].signal
-        stored = set(self._redis.keys()) - set(keys)
+        stored = seen.all_keys - set(keys)
         lists = {words.of(signal.pushed_to)} if signal is not None and signal.pushed_to else set()
         if stored != lists:
             yield f"it leaves {stored}, not {lists}"
         elif signal is not None and signal.pushed_to:
             yield from self._wrong_with_list(signal, words)
-        published = list(self._published())
         on = signal.published_on if signal is not None else None
         expected = [(words.of(on), words.of(signal.text))] if on is not None and signal is not None else []
-        if published != expected:
-            yield f"it publishes {published}, not {expected}"
+        if seen.published != expected:
+            yield f"it publishes {seen.published}, not {expected}"
 
     def _published(self) -> Iterator[tuple[bytes, bytes]]:
-        """Since it was last asked: up to a message of its own."""
-        self._redis.publish("trial", "is over")
+        """Up to a message of its own."""
         while True:
-            message = self._listener.get_message(timeout=PATIENCE_S)
-            if message is None:
-                continue
-            if message["channel"] == b"trial":
+            _, _, channel, text = self._next_heard()
+            if channel == b"trial":
                 return
-            yield message["channel"], message["data"]
+            yield channel, text
+
+    def _next_heard(self) -> list[Any]:
+        while (heard := self._heard.gets()) is False:
+            self._heard.feed(self._received(self._hears))
+        return list(heard)
 
     def _wrong_with_list(self, signal: Signal, words: Words) -> Iterator[str]:
         assert signal.pushed_to is not None

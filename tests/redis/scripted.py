@@ -14,6 +14,8 @@ from lockd.dev.processes import LocalMaster
 from lockd.masters import scripts
 
 MAX_TTL_MS = 60_000
+TTL_MS = 30_000
+"""Longer than a machine stands still."""
 IDENTITY = Identity("test", "m1", MAX_TTL_MS, cluster_id="7" * 32, members=Members.first(["m1", "m2", "m3"]))
 LATER = IDENTITY.with_members(IDENTITY.members.with_number("m3", 2))
 ELECTORATE = IDENTITY.members_digest
@@ -51,7 +53,7 @@ class Scripted:
     def acquire(
         self,
         token: str = MINE,
-        ttl_ms: int = 5_000,
+        ttl_ms: int = TTL_MS,
         hint: int = HINT,
         electorate: str = ELECTORATE,
         resource: str = RESOURCE,
@@ -64,11 +66,11 @@ class Scripted:
         words = (token, f"{max_hold_ms} {OWNER}", ttl_ms, SLOT, hint, BLOCK)
         return self.run(scripts.ACQUIRE, keys, *words, place, waited_us, grace_ms, electorate)
 
-    def extend(self, token: str = MINE, ttl_ms: int = 5_000, mark: str = "") -> list[int]:
+    def extend(self, token: str = MINE, ttl_ms: int = TTL_MS, mark: str = "") -> list[int]:
         return self.run(scripts.EXTEND, [lease_key()], token, ttl_ms, mark, ELECTORATE)
 
     def put_back(
-        self, text: str = f"60000 {OWNER} p1", ttl_ms: int = 5_000, age_ms: int = 0, token: str = MINE
+        self, text: str = f"60000 {OWNER} p1", ttl_ms: int = TTL_MS, age_ms: int = 0, token: str = MINE
     ) -> list[int]:
         return self.run(scripts.PUT_BACK, [lease_key()], token, ttl_ms, text, age_ms, ELECTORATE)
 

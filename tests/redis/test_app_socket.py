@@ -28,6 +28,7 @@ from tests.harness.wire import Wire, as_map, kind
 
 SLOWLY_S = 0.03
 NEVER_S = 3_600.0
+TTL_MS = 30_000
 PATIENT_AGENT = """
 from lockd.server import agent
 agent._FIRST_LOOK_S = 3_600.0
@@ -70,7 +71,7 @@ class World:
 
     def wait_ready(self) -> None:
         """Until it tells systemd so."""
-        self._manager.settimeout(30)
+        self._manager.settimeout(PATIENCE_S)
         while self._manager.recv(4_096) != b"READY=1":
             pass
 
@@ -118,7 +119,7 @@ def test_an_app_that_is_there_before_the_masters_were_looked_at_waits_and_gets_i
     world.start_patiently()
     wire = eventually(lambda: Wire(world.cluster.socket), "somebody listens")
     with wire:
-        assert as_map(wire.ask("LOCK", "early", 5_000))[b"fence"] > 0
+        assert as_map(wire.ask("LOCK", "early", TTL_MS))[b"fence"] > 0
 
 
 def test_masters_that_do_not_answer_keep_nobody_waiting_for_long(world: World) -> None:
@@ -126,7 +127,7 @@ def test_masters_that_do_not_answer_keep_nobody_waiting_for_long(world: World) -
     world.agent.start(wait=False)
     world.wait_ready()
     with Wire(world.cluster.socket) as wire:
-        assert kind(wire.ask("LOCK", "nobody", 5_000)) == "NOQUORUM"
+        assert kind(wire.ask("LOCK", "nobody", TTL_MS)) == "NOQUORUM"
 
 
 def test_one_silent_master_of_three_is_not_waited_for(world: World) -> None:
@@ -135,12 +136,12 @@ def test_one_silent_master_of_three_is_not_waited_for(world: World) -> None:
     world.start_patiently()
     world.wait_ready()
     with Wire(world.cluster.socket) as wire:
-        assert as_map(wire.ask("LOCK", "two will do", 5_000))[b"fence"] > 0
+        assert as_map(wire.ask("LOCK", "two will do", TTL_MS))[b"fence"] > 0
 
 
 def test_until_then_it_is_not_ready_and_says_so_and_a_stop_is_a_stop(world: World) -> None:
     world.let_masters_answer_after(NEVER_S)
-    world.agent.start(wait=False)
+    world.start_patiently()
     readiness = eventually(world.readiness, "it answers")
     assert readiness == (503, "starting: the first look at the masters is not over\n")
     os.kill(world.agent.pid, signal.SIGTERM)
@@ -154,12 +155,12 @@ def test_until_then_it_is_not_ready_and_says_so_and_a_stop_is_a_stop(world: Worl
 def test_a_socket_that_was_deleted_is_made_again_and_who_is_connected_goes_on(ready: World) -> None:
     path = ready.cluster.socket
     with Wire(path) as before:
-        token = as_map(before.ask("LOCK", "kept", 5_000))[b"token"]
+        token = as_map(before.ask("LOCK", "kept", TTL_MS))[b"token"]
         path.unlink()
         with eventually(lambda: Wire(path), "new apps get in") as after:
-            assert kind(after.ask("LOCK", "kept", 5_000)) == "TAKEN"
+            assert kind(after.ask("LOCK", "kept", TTL_MS)) == "TAKEN"
             assert before.ask("UNLOCK", "kept", token) == 1
-            assert as_map(after.ask("LOCK", "kept", 5_000))[b"fence"] > 0
+            assert as_map(after.ask("LOCK", "kept", TTL_MS))[b"fence"] > 0
     path.unlink()
     eventually(lambda: Wire(path), "it is made again each time").close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o606

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -29,6 +30,12 @@ from tests.harness.wire import as_map
 LOCKD = Path(sys.executable).parent / "lockd"
 # Apart from the default, which may be in use by the `lockd dev` of whoever runs the tests.
 QUIET = ("--metrics", "off")
+ONE, THREE = ("--masters", "1", *QUIET), ("--masters", "3", *QUIET)
+"""What most can be seen with; a master more is a process more."""
+
+
+NEVER_S = 3_600.0
+"""Longer than a test may take."""
 
 
 class Dev(Child):
@@ -62,9 +69,11 @@ class Dev(Child):
             unix_socket_path=str(self.home / "lockd.sock"), protocol=2, decode_responses=True, retry=None
         )
 
-    def lock(self, resource: str = "test") -> dict[str, object]:
+    def lock(self) -> dict[str, object]:
+        """A machine that stood still gives nothing for once (NOQUORUM): it is tried until it does."""
         with self.client() as client:
-            return as_map(client.execute_command("LOCK", resource, 5000, "DETACHED"))
+            asked = ("LOCK", secrets.token_hex(4), 30_000, "DETACHED")
+            return eventually(lambda: as_map(client.execute_command(*asked)), "it locks")
 
     def config(self) -> dict[str, list[dict[str, str]]]:
         return yaml.safe_load((self.home / "lockd.yml").read_text())
@@ -94,7 +103,7 @@ def start_dev(folder: Path, home: Path, server_binary: Path) -> Iterator[Callabl
     started: list[Dev] = []
 
     def start(*options: str, ready: bool = True, behind: tuple[str, ...] = ()) -> Dev:
-        dev = Dev(home, folder / f"dev{len(started)}.log", *(options or QUIET))
+        dev = Dev(home, folder / f"dev{len(started)}.log", *(options or THREE))
         dev.command = (*behind, *dev.command)
         started.append(dev)
         dev.start()
@@ -146,15 +155,17 @@ def test_every_next_step_works_as_it_is_printed(shared_dev: Dev) -> None:
     for step in steps:
         if shutil.which(step.split()[0]) is None:
             continue
-        step = step.replace("sleep 5", "true")
-        done = subprocess.run(
-            step, shell=True, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-        )
-        assert done.returncode == 0, f"{step}\n{done.stdout}{done.stderr}"
-        assert "rror" not in done.stdout + done.stderr, f"{step}\n{done.stdout}{done.stderr}"
+        eventually(lambda: works(step.replace("sleep 5", "true")), step)  # noqa: B023 - called at once
     with shared_dev.client() as client:
         held = [as_map(lease)["resource"] for lease in client.execute_command("LOCKS")]
     assert "demo-python" in held
+
+
+def works(step: str) -> bool:
+    done = subprocess.run(step, shell=True, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, f"{step}\n{done.stdout}{done.stderr}"
+    assert "rror" not in done.stdout + done.stderr, f"{step}\n{done.stdout}{done.stderr}"
+    return True
 
 
 def test_its_masters_write_no_snapshot_which_could_fail_a_shutdown(shared_dev: Dev) -> None:
@@ -211,7 +222,7 @@ def test_a_wrong_command_line_makes_nothing(folder: Path, home: Path) -> None:
 def test_another_number_of_masters_or_an_edited_configuration_that_reaches_elsewhere_is_refused(
     start_dev: Callable[..., Dev], home: Path
 ) -> None:
-    start_dev("--masters", "1", *QUIET).stop()
+    start_dev(*ONE).stop()
     assert "has 1 masters" in run_dev("--dir", home, "--masters", "5").stderr
     config_path = home / "lockd.yml"
     as_written = config_path.read_text()
@@ -230,7 +241,7 @@ def test_another_number_of_masters_or_an_edited_configuration_that_reaches_elsew
 def test_a_master_that_somebody_started_by_hand_keeps_its_data_for_itself(
     start_dev: Callable[..., Dev], home: Path, server_binary: Path
 ) -> None:
-    dev = start_dev("--masters", "1", *QUIET)
+    dev = start_dev(*ONE)
     port = int(dev.addresses()[0].rpartition(":")[2])
     dev.stop()
     by_hand = LocalMaster("m1", home / "m1", port, server_binary, log_path=home / "log" / "hand.log")
@@ -252,7 +263,7 @@ def test_a_signal_stops_all_that_it_started_and_nothing_else(
     start_dev: Callable[..., Dev], folder: Path, server_binary: Path, number: signal.Signals
 ) -> None:
     with running_masters(folder / "others", 1, server_binary) as [bystander]:
-        dev = start_dev("--masters", "3", *QUIET)
+        dev = start_dev()
         children = children_of(dev.pid)
         assert len(children) == 4
         os.kill(dev.pid, number)
@@ -265,7 +276,7 @@ def test_a_signal_stops_all_that_it_started_and_nothing_else(
 def test_the_agent_stops_before_its_masters_and_a_frozen_one_does_not_hold_the_end_up(
     start_dev: Callable[..., Dev],
 ) -> None:
-    dev = start_dev("--masters", "3", *QUIET)
+    dev = start_dev()
     agent, masters = dev.agent_pid(), [dev.master_pid(f"m{number}") for number in range(1, 4)]
     os.kill(masters[1], signal.SIGSTOP)
     dev.terminate()
@@ -277,7 +288,7 @@ def test_the_agent_stops_before_its_masters_and_a_frozen_one_does_not_hold_the_e
 
 
 def test_what_it_was_started_to_ignore_stops_nothing(start_dev: Callable[..., Dev]) -> None:
-    dev = start_dev(behind=NOHUP)
+    dev = start_dev(*ONE, behind=NOHUP)
     assert {signal.SIGHUP, signal.SIGINT} <= ignored_signals(dev.pid)
     assert signal.SIGINT in ignored_signals(dev.agent_pid())
     os.kill(dev.agent_pid(), signal.SIGHUP)  # which only has it read its configuration anew
@@ -292,23 +303,21 @@ def test_a_second_signal_kills_a_child_that_does_not_want_to_stop(folder: Path) 
     with StopSignals() as signals:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)
-        began_s = time.monotonic()
-        stop_children([stubborn], within_s=PATIENCE_S, signals=signals)
+        stop_children([stubborn], within_s=NEVER_S, signals=signals)
     assert stubborn.exit_status == -signal.SIGKILL
-    assert time.monotonic() - began_s < 5
 
 
 def test_no_child_outlives_a_dev_that_is_killed(start_dev: Callable[..., Dev]) -> None:
-    dev = start_dev()
+    dev = start_dev(*ONE)
     children = children_of(dev.pid)
     dev.kill()
     eventually(lambda: not any(alive(pid) for pid in children), what="all children are gone")
-    start_dev().lock()
+    start_dev(*ONE).lock()
 
 
 def test_a_closed_pipe_ends_it(start_dev: Callable[..., Dev], home: Path) -> None:
-    start_dev().stop()
-    command = (LOCKD, "dev", "--dir", home)
+    start_dev(*ONE).stop()
+    command = (LOCKD, "dev", "--dir", home, *ONE)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as dev:
         try:
             assert dev.stdout is not None
@@ -330,20 +339,20 @@ def test_a_master_that_dies_is_reported_and_comes_back_as_the_report_says(
     dev = start_dev()
     os.kill(dev.master_pid("m2"), signal.SIGKILL)
     assert "SIGKILL" in dev.wait_printed("m2: was ended")
-    assert "m2: " in dev.wait_printed("4 of 5 masters vote")
+    assert "m2: " in dev.wait_printed("2 of 3 masters vote")
     dev.lock()
     command = dev.wait_printed("To start it again: ").partition("To start it again: ")[2]
     again = Child("again", command.split(), home / "log" / "again.log")
     again.start()
     try:
-        dev.wait_printed("5 of 5 masters vote")
+        dev.wait_printed("3 of 3 masters vote")
     finally:
         dev.stop()
         again.stop()
 
 
 def test_an_agent_that_dies_ends_it_with_the_agents_last_words(start_dev: Callable[..., Dev]) -> None:
-    dev = start_dev()
+    dev = start_dev(*ONE)
     children = children_of(dev.pid)
     os.kill(dev.agent_pid(), signal.SIGKILL)
     assert dev.wait(within_s=PATIENCE_S)
@@ -355,7 +364,7 @@ def test_an_agent_that_dies_ends_it_with_the_agents_last_words(start_dev: Callab
 
 def test_wiped_masters_are_not_taken_for_unused_ones(start_dev: Callable[..., Dev], home: Path) -> None:
     start_dev().stop()
-    for number in range(1, 6):
+    for number in range(1, 4):
         shutil.rmtree(home / f"m{number}")
     dev = start_dev(ready=False)
     dev.wait_printed("must end first")
@@ -369,7 +378,8 @@ def test_wiped_masters_are_not_taken_for_unused_ones(start_dev: Callable[..., De
 def test_the_next_start_has_the_same_ports_and_the_same_leases(start_dev: Callable[..., Dev]) -> None:
     first = start_dev()
     with first.client() as client:
-        lease = as_map(client.execute_command("LOCK", "kept", 60000, "DETACHED"))
+        asked = ("LOCK", "kept", 60_000, "DETACHED")
+        lease = eventually(lambda: as_map(client.execute_command(*asked)), "it locks")
     addresses = first.addresses()
     assert first.stop(within_s=PATIENCE_S) == 0
     second = start_dev()
@@ -408,7 +418,8 @@ def test_a_terminal_gets_a_live_view_and_is_left_clean(home: Path, folder: Path,
     with Terminal(LOCKD, "dev", "--dir", home, *QUIET, environment=size) as terminal:
         terminal.wait_for("grants/s")
         with redis.Redis(unix_socket_path=str(home / "lockd.sock"), protocol=2) as client:
-            client.execute_command("LOCK", "seen-in-the-view", 30000, "DETACHED")
+            asked = ("LOCK", "seen-in-the-view", 60_000, "DETACHED")
+            eventually(lambda: client.execute_command(*asked), "it locks")
         terminal.wait_for("seen-in-the-view")
         for name in ("m1", "m5", "round trip", "held for", "waiting", "releases/s", "refused/s"):
             assert name in terminal.screen

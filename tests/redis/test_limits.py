@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ from tests.harness.cluster import Cluster
 from tests.harness.processes import cpu_s
 from tests.harness.users import DAEMON, NOBODY, Connect, cluster_for_all_users, connected_as, refusals
 from tests.harness.waiting import PATIENCE_S, eventually
-from tests.harness.wire import Wire, as_map, kind, request, token_of
+from tests.harness.wire import Wire, as_map, kind, pour, request, token_of
 
-TTL_MS = 5_000
+TTL_MS, WAIT_MS = 30_000, 60_000
 TOKEN = "0" * 32
 GAMES = 60
 
@@ -40,7 +40,7 @@ LIMITS = {
     "buffered_bytes": 1_000_000,
     "buffered_bytes_per_user": 500_000,
     "unread_bytes": 200_000,
-    "unread_ms": 1_500,
+    "unread_ms": 60_000,
     "unknown_tokens_per_second": 20,
 }
 
@@ -78,7 +78,14 @@ def ruled(server_binary: Path) -> Iterator[Cluster]:
             "users": [name_of_user(DAEMON)],
             "groups": [name_of_group(GAMES)],
         },
-        {"name": "short", "match": "short:*", "max_ttl_ms": 1_000, "max_wait_ms": 200, "max_hold_ms": 2_000},
+        {
+            "name": "short",
+            "match": "short:*",
+            "max_ttl_ms": 20_000,
+            "max_wait_ms": 200,
+            "max_hold_ms": 40_000,
+        },
+        {"name": "held", "match": "held:*", "max_hold_ms": 2_000},
         {"name": "nowait", "match": "nowait:*", "max_wait_ms": 0},
         {"name": "shadowed", "match": "short:but:*"},
     ]
@@ -126,7 +133,7 @@ def test_a_user_has_so_many_connections_and_others_still_get_theirs(
     assert is_refused(connect(limited, NOBODY), "connections_per_user")
     assert connect(limited, DAEMON).ask("PING") == b"PONG"
     assert refusals(limited, "connections_per_user") == before + 1
-    assert f'event=limit limit="connections_per_user: uid {NOBODY} ' in limited.log_text()
+    eventually(lambda: f'event=limit limit="connections_per_user: uid {NOBODY} ' in limited.log_text())
     wires.pop().close()
     eventually(lambda: connect(limited, NOBODY).ask("PING"), "there is room again")
 
@@ -213,7 +220,7 @@ def waiting(cluster: Cluster, connect: Connect, uids: Sequence[int]) -> list[Wir
     wires = []
     for count, uid in enumerate(uids, 1):
         wires.append(connect(cluster, uid))
-        wires[-1].send("LOCK", "limit:held", TTL_MS, "WAIT", 30_000)
+        wires[-1].send("LOCK", "limit:held", TTL_MS, "WAIT", WAIT_MS)
         eventually(lambda: holder.info()["waiters"] == str(count), "it waits")  # noqa: B023 - called at once
     return wires
 
@@ -268,14 +275,10 @@ def test_behind_a_waiting_lock_so_much_is_read_and_the_end_of_its_app_is_seen_al
 ) -> None:
     holder, wire = connect(limited), connect(limited)
     token = as_map(holder.ask("LOCK", "waited for", TTL_MS))[b"token"]
-    wire.send("LOCK", "waited for", TTL_MS, "WAIT", 60_000)
-    wire.socket.settimeout(0.3)
-    sent, most = 0, 20 * (LIMITS["unread_bytes"] + LIMITS["pipeline_bytes"])
-    with suppress(TimeoutError):
-        while sent < most:
-            wire.socket.sendall(request(*behind) * 10)
-            sent += len(request(*behind) * 10)
-    assert sent < most, "it was taken without end"
+    wire.send("LOCK", "waited for", TTL_MS, "WAIT", WAIT_MS)
+    most = 20 * (LIMITS["unread_bytes"] + LIMITS["pipeline_bytes"])
+    taken = pour(wire, request(*behind), most // len(request(*behind)), holder)
+    assert taken < most - len(request(*behind)), "it was taken without end"
     assert holder.info()["waiters"] == "1"
     wire.close()
     eventually(lambda: holder.info()["waiters"] == "0", "it is seen to be gone")
@@ -285,7 +288,8 @@ def test_behind_a_waiting_lock_so_much_is_read_and_the_end_of_its_app_is_seen_al
 def test_half_sent_requests_cost_no_time(limited: Cluster, connect: Connect) -> None:
     for _ in range(8):
         connect(limited).send_raw(request("PING") + request("ECHO", "x")[:-3])
-    assert min(busy_share(limited.agent.pid) for _ in range(4)) < 0.1
+    # One that goes round and round has at least its share of a busy machine, whenever one looks.
+    eventually(lambda: busy_share(limited.agent.pid) < 0.1, "it is idle")
 
 
 def busy_share(pid: int) -> float:
@@ -365,34 +369,41 @@ def test_a_denial_is_counted_and_logged(ruled: Cluster, connect: Connect) -> Non
     assert "daemons" in told
     assert str(NOBODY) in told
     assert denials() == before + 1
-    assert "event=denied resource=users:logged" in ruled.log_text()
+    eventually(lambda: "event=denied resource=users:logged" in ruled.log_text(), "it is in the log")
 
 
 def test_a_class_has_its_own_most_and_the_first_that_matches_counts(ruled: Cluster, connect: Connect) -> None:
     wire = connect(ruled)
-    token = token_of(wire.ask("LOCK", "short:x", 1_000))
+    token = token_of(wire.ask("LOCK", "short:x", 20_000))
     for words, right in (
-        (("LOCK", "short:x", 1_001), "100 to 1000 (class 'short')"),
-        (("LOCK", "short:but:shadowed", 1_001), "100 to 1000 (class 'short')"),
-        (("EXTEND", "short:x", token, 1_001), "100 to 1000 (class 'short')"),
+        (("LOCK", "short:x", 20_001), "100 to 20000 (class 'short')"),
+        (("LOCK", "short:but:shadowed", 20_001), "100 to 20000 (class 'short')"),
+        (("EXTEND", "short:x", token, 20_001), "100 to 20000 (class 'short')"),
         (("LOCK", "short:x", 500, "WAIT", 201), "0 to 200 (class 'short')"),
         (("LOCK", "nowait:x", TTL_MS, "WAIT", 1), "0 to 0 (class 'nowait')"),
-        (("LOCK", "short:x", 500, "MAXHOLD", 2_001), "1 to 2000 (class 'short')"),
+        (("LOCK", "short:x", 500, "MAXHOLD", 40_001), "1 to 40000 (class 'short')"),
     ):
         assert right in refused(wire, *words, error="ERR")
-    assert token_of(wire.ask("EXTEND", "short:x", token, 1_000)) == token
+    assert token_of(wire.ask("EXTEND", "short:x", token, 20_000)) == token
     token_of(wire.ask("LOCK", "nowait:x", TTL_MS, "WAIT", 0))
 
 
 def test_the_most_hold_of_a_class_is_its_default(ruled: Cluster, connect: Connect) -> None:
     wire = connect(ruled)
     wire.ask("HELLO", 3)
-    start_ns = boottime_ns()
-    token_of(wire.ask("LOCK", "short:x", 1_000, "NOTIFY"))
-    while (push := wire.push())[0] == b"renewed":
-        pass
-    assert push[:2] == [b"lost", b"short:x"]
-    assert start_ns + 1_500_000_000 < push[4] < start_ns + 2_100_000_000
+
+    def held_to_the_end() -> int:
+        """Until when; 0 when it was lost before, because this machine stood still: once more."""
+        before_ns = boottime_ns()
+        token_of(wire.ask("LOCK", "held:x", 1_000, "NOTIFY"))
+        after_ns = boottime_ns()
+        while (push := wire.push())[0] == b"renewed":
+            pass
+        assert push[:2] == [b"lost", b"held:x"]
+        assert push[4] <= after_ns + 2_000_000_000
+        return 0 if b"max_hold" not in push[3] else int(push[4] > before_ns + 1_500_000_000)
+
+    eventually(held_to_the_end, "it is held for as long as its class allows")
 
 
 # Operators
@@ -450,7 +461,7 @@ def test_root_in_a_container_locks_and_is_no_operator(ruled: Cluster, what: str)
     assert lease == "*10"
     assert released.startswith("-DENIED ")
     assert f"it has a separate {what}" in released
-    assert "event=operator_denied command=forcerelease why=" in ruled.log_text()
+    eventually(lambda: "event=operator_denied command=forcerelease why=" in ruled.log_text())
 
 
 def test_one_whose_process_has_ended_is_no_operator_since_it_cannot_be_looked_at(ruled: Cluster) -> None:
@@ -493,7 +504,7 @@ def test_one_who_may_not_look_is_not_told_whether_it_is_free(ruled: Cluster, con
     token_of(holder.ask("LOCK", "users:told", TTL_MS))
     assert kind(other.ask("HOLDER", "users:told")) == "DENIED"
     assert str(other.ask("HOLDER", "users:told")) == free
-    assert "event=denied resource=users:told" in ruled.log_text()
+    eventually(lambda: "event=denied resource=users:told" in ruled.log_text(), "it is in the log")
 
 
 def test_everybody_may_look_and_sees_no_whole_token_of_another(ruled: Cluster, connect: Connect) -> None:
@@ -512,7 +523,10 @@ def test_every_release_by_force_is_in_the_log(ruled: Cluster, connect: Connect) 
         token_of(holder.ask("LOCK", f"forced:{number}", TTL_MS))
         operator.ask("FORCERELEASE", f"forced:{number}")
         holder.ask("PING")
-    log, whose = ruled.log_text(), f"uid {NOBODY}"
-    for number in range(40):
-        assert f"event=forced_release resource=forced:{number} by_pid={os.getpid()} by_uid=0" in log
-    assert log.count(whose) >= 40
+
+    def is_in_the_log(number: int) -> bool:
+        forced = f"event=forced_release resource=forced:{number} by_pid={os.getpid()} by_uid=0"
+        return forced in ruled.log_text()
+
+    eventually(lambda: all(map(is_in_the_log, range(40))), "all are in the log")
+    assert ruled.log_text().count(f"uid {NOBODY}") >= 40

@@ -12,14 +12,16 @@ from tests.harness.agent_series import AgentSeries
 from tests.harness.cluster import MakeCluster
 from tests.harness.waiting import eventually
 
+TTL_MS = 60_000
+
 
 def test_votes_that_come_late_or_never_are_counted_as_such(make_cluster: MakeCluster) -> None:
     """Those of a stopped master come late; those that its death swallowed never come."""
-    cluster = make_cluster(3, timeouts={"master_ms": 100, "dead_ms": 30_000})
+    cluster = make_cluster(3, timeouts={"master_ms": 300, "dead_ms": 60_000})
     client = cluster.client()
     slow, dead, _ = cluster.masters
     slow.pause()
-    client.execute_command("LOCK", "a", 5_000)
+    eventually(lambda: client.execute_command("LOCK", "a", TTL_MS), "the two others vote in time")
     cluster.wait_voting(2)
     slow.resume()
     eventually(
@@ -27,7 +29,7 @@ def test_votes_that_come_late_or_never_are_counted_as_such(make_cluster: MakeClu
     )
     cluster.wait_voting(3)
     dead.pause()
-    client.execute_command("LOCK", "b", 5_000)
+    eventually(lambda: client.execute_command("LOCK", "b", TTL_MS), "the two others vote in time")
     dead.kill()
     lost = {"master": dead.name, "reason": "connection_lost"}
     eventually(lambda: cluster.metric("lockd_master_votes_not_counted_total", **lost) >= 1)
@@ -41,19 +43,19 @@ def test_votes_are_timed_and_refusals_and_losses_counted_each_by_their_kind(
     for name in ("m1", "m2", "m3"):
         eventually(lambda m=name: timed(master=m, question="probe") > 0)
     assert timed(question="vote") == 0
-    taken = client.execute_command("LOCK", "a", 30_000)
-    eventually(lambda: timed(question="vote") == 3, what="votes are timed apart from probes")
+    taken = client.execute_command("LOCK", "a", TTL_MS)
+    eventually(lambda: timed(question="vote") >= 3, what="votes are timed apart from probes")
     nobodys = b"0" * 32
     for words in (
-        ("EXTEND", "a", nobodys, 5_000),  # NOTHELD
+        ("EXTEND", "a", nobodys, TTL_MS),  # NOTHELD
         ("UNLOCK", "never locked", nobodys),  # NOTHELD
-        ("EXTEND", "vault:1", nobodys, 5_000),  # DENIED
+        ("EXTEND", "vault:1", nobodys, TTL_MS),  # DENIED
     ):
         with pytest.raises(redis.ResponseError):
             client.execute_command(*words)
     cluster.client().execute_command("FORCERELEASE", "a")
     with pytest.raises(redis.ResponseError, match="EXPIRED"):
-        client.execute_command("EXTEND", "a", taken[1], 5_000)
+        client.execute_command("EXTEND", "a", taken[1], TTL_MS)
 
     def counted(reason: str) -> float:
         return cluster.metric("lockd_lease_refusals_total", reason=reason)
@@ -67,7 +69,7 @@ def test_an_agent_that_runs_has_the_series_that_its_number_of_classes_says(make_
     """All but the ends of certificates, as those masters speak no TLS."""
     classes = [{"name": name, "match": f"{name}:*"} for name in ("a", "b")]
     cluster = make_cluster(3, classes=classes, canary_ms=200)
-    cluster.client().execute_command("LOCK", "a:1", 5_000)
+    cluster.client().execute_command("LOCK", "a:1", TTL_MS)
     worked = "lockd_canary_last_success_timestamp_seconds"
     eventually(lambda: cluster.metric(worked) > 0, what="the canary worked")
     expected = Counter(sample.name for sample in AgentSeries(classes=2, masters=3).samples())

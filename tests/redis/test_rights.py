@@ -42,6 +42,7 @@ from tests.redis.role_users import (
 from tests.redis.scripted import Scripted
 
 OPERATOR = ("AUTH", "lockd_operator", password_of("lockd_operator"))
+TTL_MS = 60_000
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs/reference/masters.md"
 
@@ -80,7 +81,7 @@ def make_guarded(make_cluster: MakeCluster, server_binary: Path, tmp_path: Path)
         file = tmp_path / "users.acl"
         file.write_text(users_acl(version_of(server or server_binary)))
         settings = {"aclfile": str(file), "unixsocket": "master.sock"}
-        options = {"masters": 3, "form": False, "auth": as_user(AGENT), "max_ttl_ms": 1_000} | options
+        options = {"masters": 3, "form": False, "auth": as_user(AGENT)} | options
         return make_cluster(server=server, master_settings=settings, **options)
 
     return make
@@ -89,7 +90,9 @@ def make_guarded(make_cluster: MakeCluster, server_binary: Path, tmp_path: Path)
 def formed(cluster: Cluster) -> Cluster:
     load_scripts(*cluster.masters)
     wait_blank(cluster)
-    assert as_map(App(cluster).ask("FORM", "UNUSED", *OPERATOR))["status"] == "formed"
+    app = App(cluster)
+    # A master whose link was lost meanwhile is looked at anew: then FORM is refused for once.
+    eventually(lambda: as_map(app.ask("FORM", "UNUSED", *OPERATOR))["status"] in ("formed", "already"))
     cluster.wait_voting(len(cluster.masters))
     return cluster
 
@@ -110,16 +113,16 @@ def test_an_agent_works_and_is_never_refused(make_guarded: MakeCluster, any_serv
     [master] = cluster.masters
     on_as(master, "lockd_admin", "ACL", "LOG", "RESET")
     app = App(cluster)
-    lease = app.lock("a", 1_000, "DETACHED")
-    app.ask("EXTEND", "a", lease["token"], 1_000)
+    lease = app.lock("a", TTL_MS, "DETACHED")
+    app.ask("EXTEND", "a", lease["token"], TTL_MS)
     assert app.ask("HOLDER", "a")
     assert len(app.ask("LOCKS")) == 1
     assert app.ask("UNLOCK", "a", lease["token"]) == 1
-    app.lock("b", 1_000, "DETACHED")
+    app.lock("b", TTL_MS, "DETACHED")
     assert app.ask("FORCERELEASE", "b") == 1
-    held = app.lock("c", 1_000, "DETACHED")
+    held = app.lock("c", TTL_MS, "DETACHED")
     waiting = App(cluster)
-    waiting.send("LOCK", "c", 1_000, "WAIT", 10_000)
+    waiting.send("LOCK", "c", TTL_MS, "WAIT", TTL_MS)
     eventually(lambda: on_as(master, "lockd_admin", "HLEN", "lockd:places:c"), "it has left its place")
     assert app.ask("UNLOCK", "c", held["token"]) == 1
     assert waiting.locked()["token"]
@@ -130,7 +133,7 @@ def test_an_agent_works_and_is_never_refused(make_guarded: MakeCluster, any_serv
 def test_an_agent_may_end_its_old_session_before_it_asks_again(
     make_guarded: MakeCluster, any_server: Path
 ) -> None:
-    cluster = formed(make_guarded(any_server, masters=1, timeouts={"dead_ms": 300}))
+    cluster = formed(make_guarded(any_server, masters=1, timeouts={"dead_ms": 500}))
     [master] = cluster.masters
     sessions = _sessions(master)
     on_as(master, "lockd_admin", "ACL", "LOG", "RESET")
@@ -265,11 +268,11 @@ def test_a_cluster_is_formed_by_operators_alone(make_guarded: MakeCluster) -> No
     assert [one["name"] for one in identities(cluster)] == ["m1", "m2", "m3"]
     for secret in ("not-this-one", password_of("lockd_operator"), password_of(ANOTHER_AGENT)):
         assert secret not in cluster.log_text() + done.stdout + said + wrong + not_allowed
-    assert app.lock("a", 1_000)
+    assert app.lock("a", TTL_MS)
 
 
 def test_a_master_is_admitted_by_operators_alone(make_guarded: MakeCluster) -> None:
-    cluster = formed(make_guarded())
+    cluster = formed(make_guarded(max_ttl_ms=1_000))  # that long it waits
     lost = cluster.masters[1]
     on_as(lost, "lockd_admin", "FLUSHALL")
     app = App(cluster)
@@ -311,18 +314,18 @@ def test_a_master_without_our_scripts_has_no_vote_until_somebody_loads_them(
     eventually(lambda: "scripts extend, take_over, put_back" in str(reasons(cluster)), what="one is there")
     formed(cluster)
     on_as(master, "lockd_admin", "SCRIPT", "FLUSH")
-    assert App(cluster).refused("LOCK", "a", 1_000).startswith("NOQUORUM")
+    assert App(cluster).refused("LOCK", "a", TTL_MS).startswith("NOQUORUM")
     eventually(lambda: "it lacks the scripts acquire" in str(reasons(cluster)), what="it is told")
     load_scripts(master)
     cluster.wait_voting(1)
-    assert App(cluster).lock("a", 1_000)
+    assert App(cluster).lock("a", TTL_MS)
 
 
 def test_a_release_survives_that_the_scripts_are_flushed(make_guarded: MakeCluster) -> None:
-    cluster = formed(make_guarded(masters=1, max_ttl_ms=60_000))
+    cluster = formed(make_guarded(masters=1))
     [master] = cluster.masters
     app = App(cluster)
-    lease = app.lock("a", 60_000, "DETACHED")
+    lease = app.lock("a", TTL_MS, "DETACHED")
     on_as(master, "lockd_admin", "SCRIPT", "FLUSH")
     app.send("UNLOCK", "a", lease["token"])
     eventually(lambda: "it lacks the scripts" in str(reasons(cluster)), what="it is told")
@@ -405,9 +408,9 @@ def test_an_agent_that_is_no_user_any_more_has_no_vote_and_the_others_go_on(
         assert on_as(master, "lockd_admin", "ACL", "DELUSER", ANOTHER_AGENT) == 1
     lost.wait_voting(0)
     app = App(lost)  # its links are cut off first, and refused when they come again
-    eventually(lambda: "WRONGPASS" in app.refused("LOCK", "a", 1_000), what="an agent that is told so")
+    eventually(lambda: "WRONGPASS" in app.refused("LOCK", "a", TTL_MS), what="an agent that is told so")
     assert cluster.voting() == 3
-    assert App(cluster).lock("a", 1_000)
+    assert App(cluster).lock("a", TTL_MS)
 
 
 def test_a_master_that_may_not_tell_an_agent_whose_turn_it_is_votes_and_the_agent_knows(

@@ -46,7 +46,7 @@ from tests.harness.masters import running_masters, short_folder
 from tests.harness.script_model import LIVES_US, Store, own_of
 from tests.harness.wire import as_map
 
-EXAMPLES = int(os.environ.get("LOCKD_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("LOCKD_EXAMPLES", "30"))
 STEPS = 50
 
 START_US = 1_790_000_000_000_000

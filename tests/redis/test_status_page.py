@@ -7,7 +7,6 @@ import threading
 import urllib.request
 from pathlib import Path
 
-import pytest
 import redis
 
 from lockd.config.current import Current
@@ -19,7 +18,9 @@ from tests.harness.cluster import Cluster, MakeCluster
 from tests.harness.configs import a_config
 from tests.harness.waiting import PATIENCE_S, eventually
 from tests.redis.browser import find_chromium, visit
+from tests.redis.module_cluster import module_cluster
 
+TTL_MS = 60_000
 HOSTILE = b"<script>document.title='taken over'</script>"
 
 
@@ -36,34 +37,34 @@ def seen(cluster: Cluster, *words: str) -> str:
     return eventually(page_with, f"the page shows {words}")
 
 
-@pytest.fixture
-def patient(make_cluster: MakeCluster) -> Cluster:
-    return make_cluster(3, classes=[{"name": "invoices", "match": "invoice:*"}])
+cluster = module_cluster(3, classes=[{"name": "invoices", "match": "invoice:*"}])
 
 
 def test_the_port_shows_what_is_held_by_class_and_no_name_of_a_resource_nor_who_holds_it(
-    patient: Cluster,
+    cluster: Cluster,
 ) -> None:
     """Any local user, and whoever a firewall lets in, reads the port; names are had over the socket."""
-    client, waiter = patient.client(protocol=3), patient.client()
-    granted = client.execute_command("LOCK", "invoice:secret-42", 30_000)
-    client.execute_command("LOCK", "backup-of-acme", 30_000, "DETACHED")
+    client, waiter = cluster.client(protocol=3), cluster.client()
+    granted = client.execute_command("LOCK", "invoice:secret-42", TTL_MS)
+    detached = client.execute_command("LOCK", "backup-of-acme", TTL_MS, "DETACHED")
     waiting = threading.Thread(
-        target=waiter.execute_command, args=("LOCK", "invoice:secret-42", 30_000, "WAIT", 20_000)
+        target=waiter.execute_command, args=("LOCK", "invoice:secret-42", TTL_MS, "WAIT", TTL_MS)
     )
     waiting.start()
     counted = '<td>invoices</td><td class="n">1</td><td class="n">1</td>'
-    addresses = [master.address for master in patient.masters]
-    pages = [seen(patient, "2 held, 1 waiting", "Locks are available", "Locks are safe", counted, *addresses)]
+    addresses = [master.address for master in cluster.masters]
+    pages = [seen(cluster, "2 held, 1 waiting", "Locks are available", "Locks are safe", counted, *addresses)]
     for path, accept in (("metrics", "*/*"), ("metrics", "application/openmetrics-text"), ("readyz", "*/*")):
-        request = urllib.request.Request(f"http://127.0.0.1:{patient.metrics_port}/{path}")
+        request = urllib.request.Request(f"http://127.0.0.1:{cluster.metrics_port}/{path}")
         request.add_header("Accept", accept)
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
             pages.append(reply.read().decode())
     assert client.execute_command("INFO", "classes")["class_invoices"]["leases"] == 1
     assert "class_invoices" not in client.execute_command("INFO", "all")
+    client.execute_command("UNLOCK", "backup-of-acme", detached["token"])
     client.close()
     waiting.join()
+    waiter.close()
     assert f'http-equiv="refresh" content="{REFRESH_S}"' in pages[0]
     for word in ("secret-42", "acme", granted["token"], f">{os.getpid()}<"):
         assert [page for page in pages if word in page] == []
@@ -103,16 +104,16 @@ def test_the_canary_calls_an_outage_an_outage_and_sings_again_after_it(make_clus
 # In a browser
 
 
-def test_a_browser_shows_it_without_complaint(patient: Cluster, tmp_path: Path) -> None:
+def test_a_browser_shows_it_without_complaint(cluster: Cluster, tmp_path: Path) -> None:
     find_chromium()
-    document, complaints = visit(f"http://127.0.0.1:{patient.metrics_port}/", tmp_path / "home")
+    document, complaints = visit(f"http://127.0.0.1:{cluster.metrics_port}/", tmp_path / "home")
     assert complaints == []
     assert "<title>GOOD: lockd on " in document
 
 
-def test_every_order_of_the_classes_has_a_page_that_a_browser_shows(patient: Cluster, tmp_path: Path) -> None:
+def test_every_order_of_the_classes_has_a_page_that_a_browser_shows(cluster: Cluster, tmp_path: Path) -> None:
     find_chromium()
-    port = patient.metrics_port
+    port = cluster.metrics_port
     for path in CLASS_PATHS:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as reply:
             assert "<td>invoices</td>" in reply.read().decode()

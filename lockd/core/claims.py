@@ -66,13 +66,27 @@ class Whole(Protocol):
     def refused(self, refusal: Refusal) -> None: ...
 
 
+class _Answered:
+    """The asker of a request that is over: it has its answer."""
+
+    def granted(self, leases: list[Lease], fresh: list[Lease], now_ns: int) -> None:
+        pass
+
+    def refused(self, refusal: Refusal) -> None:
+        pass
+
+
+_ANSWERED = _Answered()
+
+
 class Joint:
-    """One such request. The answers to its parts come here until the whole request is answered."""
+    """One such request. The answers to its parts come here until the whole request is answered. From then on
+    it refers neither to the parts nor to the whole, which refer to it."""
 
     def __init__(self, locks: Locks, claims: Claims, whole: Whole) -> None:
         self._locks = locks
         self._claims = claims
-        self._whole = whole
+        self._whole: Whole = whole
         self._over = False
         self._scheduled = False
 
@@ -87,7 +101,7 @@ class Joint:
     def gone(self, now_ns: int) -> None:
         """Its app is gone, so there is no one to tell."""
         self._over = True
-        self._leave(now_ns)
+        self._is_over_now(now_ns)
 
     # Answers to its parts. None of these may call back into `Locks` before it returns.
 
@@ -125,10 +139,15 @@ class Joint:
 
     def _go_on(self, now_ns: int) -> None:
         self._scheduled = False
-        if self._over:
-            self._leave(now_ns)
-        else:
+        if not self._over:
             self._take_step(now_ns)
+        if self._over and not self._scheduled:
+            self._is_over_now(now_ns)
+
+    def _is_over_now(self, now_ns: int) -> None:
+        self._leave(now_ns)
+        self._whole = _ANSWERED
+        self._forget_parts()
 
     def _take_step(self, now_ns: int) -> None:
         """One of its parts was answered."""
@@ -136,6 +155,10 @@ class Joint:
 
     def _leave(self, now_ns: int) -> None:
         """Leave the lines in which it stands, and give back the leases that no request wants."""
+        raise NotImplementedError
+
+    def _forget_parts(self) -> None:
+        """It stands in no line any more. An answer that comes all the same is given back."""
         raise NotImplementedError
 
     def _give_back(self, leases: Iterable[Lease], now_ns: int) -> None:

@@ -71,13 +71,41 @@ class Place:
         self.reply: WireReply | None = None
 
 
+class _Nobody:
+    """The port of a connection that has ended: its flow does not refer to the connection any more, which
+    refers to its flow."""
+
+    def send(self, data: bytes) -> None:
+        pass
+
+    def read(self, on: bool) -> None:
+        pass
+
+    def run_soon(self) -> None:
+        pass
+
+    def next_request(self) -> list[bytes] | None:
+        return None
+
+    def pending_bytes(self) -> int:
+        return 0
+
+    def waits_for_all_before(self, request: list[bytes]) -> bool:
+        return False
+
+    def run(self, request: list[bytes]) -> bytes | None:
+        return None
+
+
+_NOBODY = _Nobody()
+
+
 class Flow:
     """The flow of one connection.
 
     clogged_bytes: written, and not yet taken by the kernel. pending_bytes: arrived, and not yet taken up.
     whole: a request among the pending bytes may be complete. _held: a request that waits until all before it
-    are answered; everything that arrived after it waits with it. not_begun: the commands that still waited
-    for their turn when the connection was closed.
+    are answered; everything that arrived after it waits with it.
     """
 
     __slots__ = (
@@ -95,7 +123,7 @@ class Flow:
         "_unread_bytes",
         "closed",
         "ending",
-        "not_begun",
+        "_not_begun",
         "pending_bytes",
         "places",
         "under_way",
@@ -103,7 +131,7 @@ class Flow:
     )
 
     def __init__(self, port: Port, pipeline_bytes: int, unread_bytes: int) -> None:
-        self._port = port
+        self._port: Port = port
         self._pipeline_bytes = pipeline_bytes
         self._unread_bytes = unread_bytes
         self.places: deque[Place] = deque()
@@ -113,7 +141,7 @@ class Flow:
         self._held: list[bytes] | None = None
         self.ending = False
         self.closed = False
-        self.not_begun: list[Place] = []
+        self._not_begun: list[Place] = []
         self._to_write = bytearray()
         self.clogged_bytes = 0
         self._kept = 0
@@ -257,13 +285,19 @@ class Flow:
             self._write(reply)
 
     def begin(self, place: Place) -> None:
-        """This command is under way, and is last in the order of replies."""
+        """This command is under way, and is last in the order of replies. After the end there is no order."""
+        if self.closed:
+            return
         self.places.append(place)
         self._kept += PLACE_BYTES
         self.under_way += 1
 
     def in_turn(self, place: Place, begin: Callable[[Place], None]) -> None:
-        """This command begins when its turn comes: at once, if it has come already."""
+        """This command begins when its turn comes: at once, if it has come already, or there are no turns any
+        more."""
+        if self.closed:
+            begin(place)
+            return
         its_turn = self.is_turn_of_next
         self.places.append(place)
         self._kept += PLACE_BYTES
@@ -361,12 +395,22 @@ class Flow:
     def close(self) -> bytes:
         """The connection is closed: nothing more is done or kept. Returns what was still to write."""
         self.closed = True
-        self.not_begun += [place for place in self.places if place.begin is not None]
+        self._port = _NOBODY
+        self._not_begun += [place for place in self.places if place.begin is not None and place.gives_back]
+        for place in self.places:
+            if not place.gives_back:
+                place.begin = None  # it refers to its place
         self.places.clear()
         self._held = None
         self._kept = self.clogged_bytes = 0
         left, self._to_write = bytes(self._to_write), bytearray()
         return left
+
+    def give_up_waiting(self) -> list[Place]:
+        """The commands that still waited for their turn when the connection was closed, and have to be begun
+        all the same. They are named once."""
+        waited, self._not_begun = self._not_begun, []
+        return waited
 
     def _settle(self) -> None:
         if self.closed:

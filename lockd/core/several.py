@@ -48,7 +48,8 @@ class Several(Joint):
             self._locks.can_be_told(self._left[-1], now_ns)
 
     def granted(self, part: Holder, lease: Lease, now_ns: int) -> None:
-        self._left.remove(part)
+        if not self._over:
+            self._left.remove(part)
         self._had[part] = lease
         self._claims.add(lease, self, is_first=lease.holder is part)
         self._go_on_soon(now_ns)
@@ -103,6 +104,10 @@ class Several(Joint):
             Refusal(word, (f"one of the first leases was lost before the last was granted: {why}")), now_ns
         )
 
+    def _succeed(self, leases: list[Lease], now_ns: int) -> None:
+        self._had = {}
+        super()._succeed(leases, now_ns)
+
     def _leave(self, now_ns: int) -> None:
         """Leave the line for the next resource, and give back all leases."""
         if self._left:
@@ -110,3 +115,6 @@ class Several(Joint):
         had, self._had = self._had, {}
         self._left += reversed(had)
         self._give_back(reversed(had.values()), now_ns)
+
+    def _forget_parts(self) -> None:
+        self._asked, self._left = (), []

@@ -165,3 +165,6 @@ class Slots(Joint):
                 self._locks.gone(part, now_ns)
         surplus, self._surplus = self._surplus, []
         self._give_back(surplus, now_ns)
+
+    def _forget_parts(self) -> None:
+        self._tries, self._places, self._left, self._trying = (), (), [], None

@@ -1,4 +1,8 @@
-"""Things to do at a certain time: a heap that forgets what was cancelled."""
+"""Things to do at a certain time: a heap that forgets what was cancelled.
+
+What is over refers to nothing that refers to it: a lease and its timer know each other, and such a circle
+would stay in memory until old objects are collected, which is hours later.
+"""
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
@@ -10,7 +14,7 @@ Due = Callable[..., None]
 class Timer:
     """One thing to do. `due` gets the time at which it really runs, and is None once it has run or was
     cancelled. of: an argument before the time, if there is one, so that many thousands of timers don't each
-    need a function."""
+    need a function; None, too, once it is over."""
 
     __slots__ = ("due", "of")
 
@@ -40,7 +44,7 @@ class Timers:
     def cancel(self, timer: Timer | None) -> None:
         if timer is None or timer.due is None:
             return
-        timer.due = None
+        timer.due = timer.of = None
         self._cancelled += 1
         # Most timers are cancelled long before they are due: without this, the heap would hold a minute's
         # worth of dead ones.
@@ -61,11 +65,12 @@ class Timers:
             elif when_ns <= now_ns and left != 0:
                 left = None if left is None else left - 1
                 heappop(self._heap)
-                due, timer.due = timer.due, None
-                if timer.of is None:
+                due, of = timer.due, timer.of
+                timer.due = timer.of = None
+                if of is None:
                     due(now_ns)
                 else:
-                    due(timer.of, now_ns)
+                    due(of, now_ns)
             else:
                 return when_ns
         return None

@@ -114,8 +114,8 @@ class JointRequest(Place):
 
     def granted(self, leases: list[Lease], fresh: list[Lease], now_ns: int) -> None:
         session = self.session
-        self._is_answered()
         notify = self.parts[0].notify
+        self._is_answered()
         for lease in fresh:
             if isinstance(lease.holder, LockRequest):
                 lease.holder.notify = lease.holder.notify or notify
@@ -129,12 +129,14 @@ class JointRequest(Place):
         session.answer(self, lambda: self._told(leases))
 
     def refused(self, refusal: Refusal) -> None:
+        resource = self.resource
         self._is_answered()
-        tell_refused(self.session, self, self.resource, refusal)
+        tell_refused(self.session, self, resource, refusal)
 
     def _is_answered(self) -> None:
         self.session.lock_answered(self, self._waits)
         self._waits, self._answered = 0, True
+        self.parts = ()  # which refer to it
 
     def _comes_too_late(self, leases: list[Lease]) -> None:
         for lease in leases:

@@ -89,6 +89,31 @@ class Runner(Protocol):
     def waits_for_all_before(self, words: list[bytes]) -> bool: ...
 
 
+def _told(shared: Shared, lease: Lease) -> None:
+    """What belongs to a connection never outlives the agent."""
+    if lease.holder.bound is Bound.PROCESS:
+        shared.locks.told(lease, boottime_ns())
+
+
+class _Ended:
+    """core.owners.Port of a connection that has ended, without the connection: its leases may outlive it, and
+    it knows of them."""
+
+    is_open = False
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    def delivery(self) -> Delivery:
+        return Delivery.CUT
+
+    def told(self, lease: Lease) -> None:
+        _told(self._shared, lease)
+
+    def outlived(self, lease: Lease) -> None:
+        self._shared.locks.outlived(lease, boottime_ns())
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Session:
     """A connection: it does what core/flow.py decides."""
@@ -184,12 +209,15 @@ class Session:
         # tell.
         unread, self._parser = self._parser, _DEAF
         self.flow.close()
-        waited = [one for one in self.flow.not_begun if one.gives_back]
+        waited = self.flow.give_up_waiting()
         if waited:
             shared.endings.add(self.peer.uid, partial(self._begin_givings_back, waited))
         if unread.pending_bytes and self.multi is None:
             shared.endings.add(self.peer.uid, partial(self._give_back, unread))
         shared.quotas.disconnected(self.peer.uid)
+        # Nothing that is over refers to what refers to it.
+        self.last_taken = None
+        self.ties.port = _Ended(shared)
 
     def _end_leases(self, delivery: Delivery) -> None:
         """When the agent stops, holders keep what they hold (rule 13): they are alive, and only the agent
@@ -207,8 +235,9 @@ class Session:
         """Commands that still waited for their turn when the app closed. As below."""
         while waited:
             place = waited.pop(0)
-            assert place.begin is not None
-            place.begin(place)
+            begin, place.begin = place.begin, None
+            assert begin is not None
+            begin(place)
             if perf_counter_ns() >= until_ns:
                 break
         return bool(waited)
@@ -274,9 +303,8 @@ class Session:
         asyncio.get_running_loop().call_soon(self.shared.endings.end, ends)
 
     def told(self, lease: Lease) -> None:
-        """As `core.owners.Port` has it. What belongs to a connection never outlives the agent."""
-        if lease.holder.bound is Bound.PROCESS:
-            self.shared.locks.told(lease, boottime_ns())
+        """As `core.owners.Port` has it."""
+        _told(self.shared, lease)
 
     def outlived(self, lease: Lease) -> None:
         """As `core.owners.Port` has it."""

@@ -3,11 +3,13 @@
 
     parts.py NAME [--keep] --first TITLE COMMAND … --lane TITLE COMMAND … [--lane TITLE COMMAND …]
 
-What comes first has to succeed; then the lanes run side by side, and in each lane one part after the other. A
-part that fails stops no other, so that one run tells all that is wrong. What a part prints is shown when it ends.
+What comes first has to succeed; then the lanes run side by side, and in each lane one part after the other.
+A part that fails stops no other, so that one run tells all that is wrong. What a part prints is shown when it
+ends.
 
-The figures go to build/results/NAME.json; with --keep, and by `make keep-results`, also to tests/results, which
-is committed: there the next run finds what it is compared with, and how old the last `make test-all` is.
+The figures go to build/results/NAME.json; with --keep, and by `make keep-results`, also to tests/results,
+which is committed: there the next run finds what it is compared with, and how old the last `make test-all`
+is.
 
 Exit status: 0 each part succeeded, 1 one failed, 2 wrong usage, 130 it was told to stop.
 """

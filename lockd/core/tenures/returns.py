@@ -110,6 +110,7 @@ class Returns:
         self.lease_over(lease, why, now_ns)
         lease.tenure.is_over = True
         self.ask_no_more(lease.tenure, now_ns)
+        lease.tenure.lease = None
         if lease.holder.detached:
             self._is_detached_no_more(lease)
             if queue is not None and queue.rest is not None:
@@ -146,6 +147,7 @@ class Returns:
         for ballot in lease.tenure.under_way:
             ballot.refused(expired(lease))
         self._timers.cancel(lease.timer)
+        lease.timer = None
         self.held -= 1
         self._watcher.released(lease, why, now_ns)
         lease.holder.ended(lease)

@@ -21,6 +21,10 @@ Answer = Callable[[WireReply], None]
 Refused = Callable[[Refusal], None]
 
 
+def _heard(_: object) -> None:
+    """It was answered already."""
+
+
 GONE = Refusal(ErrorWord.ERR, "its connection has ended")
 TOO_LATE = Refusal(ErrorWord.EXPIRED, "it had almost ended before the app could be told, so it was released")
 
@@ -64,24 +68,32 @@ class PlainLock(LockRequest):
         """encoded: the reply when it is granted; refused: called with the reason when it is not."""
         self._encoded, self._says, self._refused = encoded, says, refused
 
+    def _asker(self) -> tuple[Answer, Refused]:
+        """Who hears the one answer. The lease lives on with this request, which must not keep what asked for
+        it."""
+        asker = self._says, self._refused
+        self._says = self._refused = _heard
+        return asker
+
     def granted(self, lease: Lease, now_ns: int) -> None:
         session = self.session
         self._is_answered()
+        says, refused = self._asker()
         self.holds(lease)
         self.is_told_on(session, lease)
         if session.is_gone and not self.detached:
             session.came_too_late(lease)
-            self._refused(GONE)
+            refused(GONE)
             return
         session.last_taken = lease
-        self._says(partial(self._told_plainly, lease))
+        says(partial(self._told_plainly, lease))
 
     def gone(self, now_ns: int) -> None:
         """As `session.Waiting` has it. It may be one of several keys, which are given back."""
         self._is_left = not self.session.shared.locks.gone(self, now_ns)
         self.session.lock_answered(self)
         if not self._is_left:
-            self._refused(GONE)
+            self._asker()[1](GONE)
 
     def _is_answered(self) -> None:
         if not self._is_left:
@@ -117,7 +129,7 @@ class PlainLock(LockRequest):
         elif session.shared.log.debug_on:
             log_event(session, "refused", self.resource, why=str(refusal))
         # The next step may ask core for more, and core is in the middle of its work.
-        asyncio.get_running_loop().call_soon(self._refused, refusal)
+        asyncio.get_running_loop().call_soon(self._asker()[1], refusal)
 
 
 def is_too_late(lease: Lease) -> bool:

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from lockd import Client, aio
+from lockd import Client, Leadership, Lease, aio
 from lockd.client.state import HeldLease
 from lockd.clock import boottime_ns
 from tests.harness.cluster import Cluster
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 
 T = TypeVar("T")
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
@@ -80,14 +80,44 @@ class Awaited:
         self._ask(self._asynchronous.__aexit__, *error)
 
 
+LONG_S = 60.0
+"""A TTL and a wait that are not over before a test is, also where the machine stands still meanwhile."""
+
+
+class PatientClient(Client):
+    """One whose locks last, and whose agent may take its time, unless a test says otherwise."""
+
+    def __init__(self, socket: str | Path | None = None, *, timeout: float = PATIENCE_S) -> None:
+        super().__init__(socket, timeout=timeout)
+
+    def acquire(self, resource: Any, **options: Any) -> Lease:
+        return super().acquire(resource, **{"ttl": LONG_S} | options)
+
+    def lead(self, *what: Any, **options: Any) -> Leadership:
+        return super().lead(*what, **{"ttl": LONG_S} | options)
+
+
+class PatientAsyncClient(aio.Client):
+    """As PatientClient."""
+
+    def __init__(self, socket: str | Path | None = None, *, timeout: float = PATIENCE_S) -> None:
+        super().__init__(socket, timeout=timeout)
+
+    async def acquire(self, resource: Any, **options: Any) -> aio.Lease:
+        return await super().acquire(resource, **{"ttl": LONG_S} | options)
+
+    def lead(self, *what: Any, **options: Any) -> aio.Leadership:
+        return super().lead(*what, **{"ttl": LONG_S} | options)
+
+
 def awaited(new_loop: NewLoop, socket: str | Path | None = None, **options: Any) -> Awaited:
-    return Awaited(aio.Client(socket, **options), Driver(new_loop))
+    return Awaited(PatientAsyncClient(socket, **options), Driver(new_loop))
 
 
 AnyClient = Client | Awaited
 
 KINDS: dict[str, Callable[..., AnyClient]] = {
-    "threads": Client,
+    "threads": PatientClient,
     "asyncio": partial(awaited, asyncio.new_event_loop),
     "uvloop": partial(awaited, uvloop.new_event_loop),
 }

@@ -129,9 +129,11 @@ class Losses:
     def __init__(self) -> None:
         self.reasons: list[str] = []
         self.left_s: list[float] = []
+        self.told_ns: list[int] = []
 
     def __call__(self, lease: HeldLease, reason: str) -> None:
-        self.left_s.append((lease.deadline_ns - boottime_ns()) / 1e9)
+        self.told_ns.append(boottime_ns())
+        self.left_s.append((lease.deadline_ns - self.told_ns[-1]) / 1e9)
         self.reasons.append(reason)
 
     def wait(self) -> str:

@@ -52,6 +52,8 @@ NewClient = Callable[..., AnyClient]
 LOST_S = 5
 """A TTL of what gets lost, a fifth of it before its end: tests/unit/test_client_state.py has that in virtual
 time. Here it is real, and fails on a machine that stands still for so long."""
+LOOKS_S = 5
+"""A client that hears nothing looks at a long lease so long before its end."""
 RENEWED_S = 24
 """A TTL that is renewed after a third of it, and bears a machine that stands still when that is due."""
 
@@ -263,9 +265,11 @@ def test_a_lease_that_is_dropped_is_freed_and_complained_of(client: AnyClient, l
 def test_a_lease_that_was_taken_away_is_told_at_once_and_once(shared: Cluster, client: AnyClient) -> None:
     losses = Losses()
     lease = client.acquire("taken", on_lost=losses)
+    deadline_ns = lease.deadline_ns
     take_away(shared, "taken")
 
     assert "force" in losses.wait()
+    assert losses.told_ns[0] < deadline_ns - LOOKS_S * S
     with pytest.raises(LockLost, match="force") as lost:
         lease.check()
     assert lost.value.reason == losses.reasons[0]
@@ -523,8 +527,10 @@ def test_a_forked_child_holds_nothing_and_harms_nothing(shared: Cluster, client:
     lease.check()
     assert not free(client, "parents")
     assert losses.reasons == []
+    deadline_ns = lease.deadline_ns
     take_away(shared, "parents")
-    assert "force" in losses.wait(), "it is still told what its agent says"
+    assert "force" in losses.wait()
+    assert losses.told_ns[0] < deadline_ns - LOOKS_S * S, "it still hears what its agent says"
     with pytest.raises(LockLost, match="force"):
         lease.release()
 

@@ -10,10 +10,12 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import redis
 import uvloop
 
 from lockd import Client, Leadership, Lease, aio
@@ -21,6 +23,7 @@ from lockd.client.state import HeldLease
 from lockd.clock import boottime_ns
 from tests.harness.cluster import Cluster
 from tests.harness.waiting import PATIENCE_S, eventually
+from tests.harness.wire import as_map
 
 T = TypeVar("T")
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
@@ -152,3 +155,11 @@ def wait_until_free(client: AnyClient, resource: str) -> None:
 def take_away(cluster: Cluster, resource: str) -> None:
     with cluster.client() as operator:
         operator.execute_command("FORCERELEASE", resource)
+
+
+def take_all_away(cluster: Cluster) -> None:
+    """Nothing that a test has locked is left to the next, or to its own second run."""
+    with cluster.client(decode_responses=False) as operator:
+        for row in operator.execute_command("LOCKS"):
+            with suppress(redis.ResponseError):  # it may run out meanwhile
+                operator.execute_command("FORCERELEASE", as_map(row)[b"resource"])

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from lockd import (
     AgentUnreachable,
@@ -36,6 +35,7 @@ from tests.harness.clients import (
     AnyClient,
     Losses,
     free,
+    take_all_away,
     take_away,
     wait_until_free,
 )
@@ -43,7 +43,6 @@ from tests.harness.clocks import S
 from tests.harness.cluster import Cluster
 from tests.harness.users import by_another_user, cluster_for_all_users, in_child
 from tests.harness.waiting import PATIENCE_S, eventually
-from tests.harness.wire import as_map
 
 PROJECT = Path(__file__).parents[2]
 
@@ -83,10 +82,7 @@ def cluster(shared: Cluster) -> Iterator[Cluster]:
         else:
             process.start()
     shared.wait_voting(5)
-    with shared.client() as operator:
-        for row in operator.execute_command("LOCKS"):
-            with suppress(redis.ResponseError):  # it may run out meanwhile
-                operator.execute_command("FORCERELEASE", as_map(row)["resource"])
+    take_all_away(shared)
 
 
 @pytest.fixture

@@ -966,6 +966,11 @@ def test_readings_do_not_wait_for_a_master_that_is_paused(make_cluster: Callable
         assert compared_and_deleted(client, "k", "w") == 0
 
 
+def lasts_longer(client: redis.Redis, key: str) -> None:
+    """A lock without a TTL is renewed every few seconds, for ten. Now it has a minute left, and no TTL."""
+    assert (client.expire(key, 60), client.persist(key), client.ttl(key)) == (1, 1, -1)
+
+
 def test_after_a_restart_of_its_agent_it_is_released_and_extended_as_before(
     running: Cluster, here: redis.Redis, key: str
 ) -> None:
@@ -973,6 +978,7 @@ def test_after_a_restart_of_its_agent_it_is_released_and_extended_as_before(
     assert here.set(ttl, "v", nx=True, px=LONG_MS)
     assert here.set(deleted, "v", nx=True, px=LONG_MS)
     assert here.setnx(none, "v")
+    lasts_longer(here, none)
     running.agent.kill()
     running.agent.start()
     running.wait_voting(5)

@@ -16,7 +16,7 @@ import pytest
 
 from lockd import LockdError, aio
 from lockd.client.state import HeldLease
-from tests.harness.clients import KINDS, LONG_S, AnyClient, PatientAsyncClient, free, take_away
+from tests.harness.clients import KINDS, LONG_S, AnyClient, PatientAsyncClient, free, take_all_away, take_away
 from tests.harness.cluster import AS_IS, Cluster
 from tests.harness.lockctl import LOCKCTL, lockctl
 from tests.harness.waiting import PATIENCE_S, eventually
@@ -37,6 +37,7 @@ def _agent_is_well_afterwards(cluster: Cluster) -> Iterator[None]:
     else:
         cluster.agent.start()
         cluster.wait_voting(3)
+    take_all_away(cluster)
 
 
 @pytest.fixture(params=["threads", "asyncio"])

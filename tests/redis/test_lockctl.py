@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.clients import take_all_away
 from tests.harness.cluster import Cluster, MakeCluster, running_cluster
 from tests.harness.lockctl import LOCKCTL, at_terminal, lockctl, lockctl_at_terminal
 from tests.harness.on_masters import holding
@@ -19,8 +20,17 @@ from tests.redis.module_cluster import module_cluster
 
 NO = 1
 
-cluster = module_cluster(5)
+LONG_MS = 600_000
+"""Of what is not renewed: each command takes seconds to begin on a busy machine."""
+
+cluster = module_cluster(5, max_ttl_ms=LONG_MS)
 """One for all tests here, which lock resources of their own."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_held_afterwards(cluster: Cluster) -> Iterator[None]:
+    yield
+    take_all_away(cluster)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +54,7 @@ def hurt(to_be_hurt: Cluster) -> Iterator[Cluster]:
 
 def test_the_example_in_the_help_works_in_sh(cluster: Cluster) -> None:
     script = f"""
-      lease=$({LOCKCTL} lock sh --ttl 60s) || exit
+      lease=$({LOCKCTL} lock sh --ttl 10m) || exit
       read -r token fence deadline_ns <<END
       $lease
 END
@@ -83,7 +93,7 @@ def test_holder_says_who_and_on_how_many_masters_or_that_it_is_free_and_gives_1(
 def test_locks_lists_what_matches_in_lines_with_tabs_and_more_of_this_host(cluster: Cluster) -> None:
     client = cluster.client()
     _, _, lease = (
-        as_map(client.execute_command("LOCK", name, 60_000, "DETACHED"))
+        as_map(client.execute_command("LOCK", name, LONG_MS, "DETACHED"))
         for name in ("list:a", "list:b", "other:c")
     )
     lines = [line.split("\t") for line in lockctl(cluster, "locks", "list:*").stdout.splitlines()]
@@ -97,7 +107,7 @@ def test_locks_lists_what_matches_in_lines_with_tabs_and_more_of_this_host(clust
 
 def test_names_that_would_steer_the_terminal_are_shown_escaped(cluster: Cluster) -> None:
     resource = b"evil\x1b[2J\xff\n"
-    cluster.client(decode_responses=False).execute_command("LOCK", resource, 60_000, "DETACHED")
+    cluster.client(decode_responses=False).execute_command("LOCK", resource, LONG_MS, "DETACHED")
     for done in (
         lockctl(cluster, "locks", "evil*"),
         lockctl(cluster, "holder", os.fsdecode(resource)),
@@ -139,7 +149,7 @@ def test_a_reader_that_has_enough_is_no_error_to_shout_about(cluster: Cluster) -
 
 
 def test_force_release_at_a_terminal_asks_first(cluster: Cluster) -> None:
-    lockctl(cluster, "lock", "--ttl", "60s", "asked")
+    lockctl(cluster, "lock", "--ttl", "10m", "asked")
     refused = at_terminal(cluster, "force-release", "asked", typed="n\n")
     assert refused.returncode == NO
     assert "Release it by force?" in refused.stdout

@@ -22,7 +22,7 @@ import pytest
 
 from lockd.clock import boottime_ns
 from lockd.lockctl.run.lease import term_margin_ns
-from tests.harness.clients import take_away
+from tests.harness.clients import take_all_away, take_away
 from tests.harness.clocks import MS
 from tests.harness.cluster import AS_IS, Cluster
 from tests.harness.lockctl import LOCKCTL, Done, lockctl
@@ -71,6 +71,7 @@ def _agent_is_well_afterwards(cluster: Cluster) -> Iterator[None]:
     else:
         cluster.agent.start()
         cluster.wait_voting(5)
+    take_all_away(cluster)
 
 
 class Running:

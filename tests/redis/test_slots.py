@@ -110,10 +110,12 @@ def test_a_connection_that_ends_leaves_no_slot_held_and_none_waited_for(cluster:
 
 
 def test_a_detached_slot_is_one(wire: Wire) -> None:
-    lease = slot(wire.ask("LOCK", "plain", TTL_MS, "SLOTS", 2, "DETACHED"))
-    assert lease[b"bound"] == b"ttl"
-    assert slot(wire.ask("LOCK", "plain", TTL_MS, "SLOTS", 2, "DETACHED"))[b"slot"] != lease[b"slot"]
+    leases = [slot(wire.ask("LOCK", "plain", TTL_MS, "SLOTS", 2, "DETACHED")) for _ in range(2)]
+    assert [lease[b"bound"] for lease in leases] == [b"ttl", b"ttl"]
+    assert {lease[b"slot"] for lease in leases} == {0, 1}
     assert kind(wire.ask("LOCK", "plain", TTL_MS, "SLOTS", 2, "WAIT", 100)) == "TIMEOUT"
+    for lease in leases:
+        unlock(wire, lease)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +200,8 @@ def test_lockctl_runs_a_command_under_a_slot(cluster: Cluster) -> None:
     assert done.stdout == "0 job:slot:0\n"
     with cluster.client() as client:
         client.execute_command("LOCK", "job", TTL_MS, "SLOTS", 1, "DETACHED")
-    assert lockctl(cluster, "run", "--slots", "1", "job", "--", "true").returncode == 75
+        assert lockctl(cluster, "run", "--slots", "1", "job", "--", "true").returncode == 75
+        assert client.execute_command("FORCERELEASE", "job:slot:0") == 3
     assert lockctl(cluster, "run", "--slots", "1", "job", "other", "--", "true").returncode == 64
 
 

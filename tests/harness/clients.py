@@ -10,17 +10,20 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import redis
 import uvloop
 
-from lockd import Client, aio
+from lockd import Client, Leadership, Lease, aio
 from lockd.client.state import HeldLease
 from lockd.clock import boottime_ns
 from tests.harness.cluster import Cluster
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
+from tests.harness.wire import as_map
 
 T = TypeVar("T")
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
@@ -80,14 +83,44 @@ class Awaited:
         self._ask(self._asynchronous.__aexit__, *error)
 
 
+LONG_S = 60.0
+"""A TTL and a wait that are not over before a test is, also where the machine stands still meanwhile."""
+
+
+class PatientClient(Client):
+    """One whose locks last, and whose agent may take its time, unless a test says otherwise."""
+
+    def __init__(self, socket: str | Path | None = None, *, timeout: float = PATIENCE_S) -> None:
+        super().__init__(socket, timeout=timeout)
+
+    def acquire(self, resource: Any, **options: Any) -> Lease:
+        return super().acquire(resource, **{"ttl": LONG_S} | options)
+
+    def lead(self, *what: Any, **options: Any) -> Leadership:
+        return super().lead(*what, **{"ttl": LONG_S} | options)
+
+
+class PatientAsyncClient(aio.Client):
+    """As PatientClient."""
+
+    def __init__(self, socket: str | Path | None = None, *, timeout: float = PATIENCE_S) -> None:
+        super().__init__(socket, timeout=timeout)
+
+    async def acquire(self, resource: Any, **options: Any) -> aio.Lease:
+        return await super().acquire(resource, **{"ttl": LONG_S} | options)
+
+    def lead(self, *what: Any, **options: Any) -> aio.Leadership:
+        return super().lead(*what, **{"ttl": LONG_S} | options)
+
+
 def awaited(new_loop: NewLoop, socket: str | Path | None = None, **options: Any) -> Awaited:
-    return Awaited(aio.Client(socket, **options), Driver(new_loop))
+    return Awaited(PatientAsyncClient(socket, **options), Driver(new_loop))
 
 
 AnyClient = Client | Awaited
 
 KINDS: dict[str, Callable[..., AnyClient]] = {
-    "threads": Client,
+    "threads": PatientClient,
     "asyncio": partial(awaited, asyncio.new_event_loop),
     "uvloop": partial(awaited, uvloop.new_event_loop),
 }
@@ -99,9 +132,11 @@ class Losses:
     def __init__(self) -> None:
         self.reasons: list[str] = []
         self.left_s: list[float] = []
+        self.told_ns: list[int] = []
 
     def __call__(self, lease: HeldLease, reason: str) -> None:
-        self.left_s.append((lease.deadline_ns - boottime_ns()) / 1e9)
+        self.told_ns.append(boottime_ns())
+        self.left_s.append((lease.deadline_ns - self.told_ns[-1]) / 1e9)
         self.reasons.append(reason)
 
     def wait(self) -> str:
@@ -120,3 +155,11 @@ def wait_until_free(client: AnyClient, resource: str) -> None:
 def take_away(cluster: Cluster, resource: str) -> None:
     with cluster.client() as operator:
         operator.execute_command("FORCERELEASE", resource)
+
+
+def take_all_away(cluster: Cluster) -> None:
+    """Nothing that a test has locked is left to the next, or to its own second run."""
+    with cluster.client(decode_responses=False) as operator:
+        for row in operator.execute_command("LOCKS"):
+            with suppress(redis.ResponseError):  # it may run out meanwhile
+                operator.execute_command("FORCERELEASE", as_map(row)[b"resource"])

@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.harness.cluster import Cluster
 from tests.harness.terminal import Terminal
+from tests.harness.waiting import PATIENCE_S
 
 LOCKCTL = Path(sys.executable).parent / "lockctl"
 
@@ -30,7 +31,7 @@ def lockctl(cluster: Cluster, *words: str | Path, **options: Any) -> Done:
         "stdin": subprocess.DEVNULL,
         "capture_output": True,
         "text": True,
-        "timeout": 30,
+        "timeout": PATIENCE_S,
     }
     done = subprocess.run(command, check=False, **settings | options)
     return Done(done.args, done.returncode, done.stdout, done.stderr)

@@ -13,9 +13,11 @@ import pytest
 
 from lockd import LockLost
 from lockd.aio import Client, Lease
-from tests.harness.clients import take_away
+from tests.harness.clients import LONG_S, PatientAsyncClient, take_away
 from tests.harness.cluster import Cluster
 from tests.harness.waiting import PATIENCE_S, until
+
+SHORTER_S = 30
 
 
 def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -35,6 +37,13 @@ async def until_free(client: Client, resource: str) -> None:
         await asyncio.sleep(0.01)
 
 
+async def until_waiting(client: Client, resource: str) -> None:
+    deadline_s = asyncio.get_running_loop().time() + PATIENCE_S
+    while (await client.locks(resource, local=True))[0]["waiters"] != 1:
+        assert asyncio.get_running_loop().time() < deadline_s, f"nobody waits for {resource}"
+        await asyncio.sleep(0.01)
+
+
 async def cancelled(work: Awaitable[object]) -> None:
     """Cancel `work` as a task and see that it ends so."""
     task = asyncio.ensure_future(work)
@@ -45,7 +54,7 @@ async def cancelled(work: Awaitable[object]) -> None:
 
 
 def test_a_client_may_be_used_in_one_loop_after_another(shared: Cluster) -> None:
-    client = Client(shared.socket)
+    client = PatientAsyncClient(shared.socket)
 
     async def main() -> None:
         async with client.lock("again"):
@@ -61,20 +70,20 @@ def test_a_client_may_be_used_in_one_loop_after_another(shared: Cluster) -> None
 
 @asynchronous
 async def test_a_cancelled_wait_leaves_nothing_behind(shared: Cluster) -> None:
-    async with Client(shared.socket) as client:
+    async with PatientAsyncClient(shared.socket) as client:
         held = await client.acquire("waited-for")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await client.acquire("waited-for", wait=30)
+        waits = asyncio.ensure_future(client.acquire("waited-for", wait=LONG_S))
+        await until_waiting(client, "waited-for")
+        await cancelled(waits)
         await held.release()
         assert await client.holder("waited-for") is None
 
 
 @asynchronous
 async def test_a_cancelled_release_releases_all_the_same(shared: Cluster) -> None:
-    async with Client(shared.socket) as client:
+    async with PatientAsyncClient(shared.socket) as client:
         for detached, idle in ((False, True), (True, True), (True, False)):
-            lease = await client.acquire("released", ttl=30, detached=detached)
+            lease = await client.acquire("released", detached=detached)
             if not idle:
                 await client.aclose()
             await cancelled(lease.release())
@@ -83,14 +92,16 @@ async def test_a_cancelled_release_releases_all_the_same(shared: Cluster) -> Non
 
 @asynchronous
 async def test_a_cancelled_block_releases_as_usual(shared: Cluster) -> None:
+    held = asyncio.Event()
+
     async def hold(client: Client) -> None:
         async with client.lock("block"):
-            await asyncio.sleep(30)
+            held.set()
+            await asyncio.Future()
 
-    async with Client(shared.socket) as client:
+    async with PatientAsyncClient(shared.socket) as client:
         task = asyncio.ensure_future(hold(client))
-        await until(lambda: len(client._pool.all) == 1)
-        await asyncio.sleep(0.1)
+        await asyncio.wait_for(held.wait(), PATIENCE_S)
         assert await client.holder("block") is not None
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -100,9 +111,9 @@ async def test_a_cancelled_block_releases_as_usual(shared: Cluster) -> None:
 
 @asynchronous
 async def test_a_cancelled_extension_keeps_the_lease(shared: Cluster) -> None:
-    async with Client(shared.socket) as client, client.lock("kept", ttl=1) as lease:
-        await cancelled(lease.extend(8))
-        await until(lambda: lease.remaining() > 7, "the extension came through")
+    async with PatientAsyncClient(shared.socket) as client, client.lock("kept", ttl=SHORTER_S) as lease:
+        await cancelled(lease.extend(LONG_S))
+        await until(lambda: lease.remaining() > SHORTER_S, "the extension came through")
         lease.check()
 
 
@@ -111,10 +122,10 @@ async def test_a_cancelled_extension_keeps_the_lease(shared: Cluster) -> None:
 async def test_cancellations_at_any_moment_leave_nothing_behind(shared: Cluster) -> None:
     async def work(client: Client) -> None:
         while True:
-            async with client.lock("any-moment", wait=10):
+            async with client.lock("any-moment", wait=LONG_S):
                 await asyncio.sleep(0)
 
-    async with Client(shared.socket) as client:
+    async with PatientAsyncClient(shared.socket) as client:
         for _ in range(40):
             tasks = [asyncio.ensure_future(work(client)) for _ in range(5)]
             await asyncio.sleep(random.random() * 0.02)
@@ -138,7 +149,7 @@ async def test_on_lost_may_be_a_coroutine_function_that_releases(shared: Cluster
             await lease.release()
         ended.set()
 
-    async with Client(shared.socket) as client:
+    async with PatientAsyncClient(shared.socket) as client:
         lease = await client.acquire("taken", on_lost=on_lost)
         take_away(shared, "taken")
         await asyncio.wait_for(ended.wait(), PATIENCE_S)

@@ -5,17 +5,48 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
-from tests.harness.cluster import Cluster, MakeCluster
+import pytest
+
+from tests.harness.clients import take_all_away
+from tests.harness.cluster import Cluster, MakeCluster, running_cluster
 from tests.harness.lockctl import LOCKCTL, at_terminal, lockctl, lockctl_at_terminal
+from tests.harness.on_masters import holding
 from tests.harness.waiting import eventually
 from tests.harness.wire import as_map
 from tests.redis.module_cluster import module_cluster
 
 NO = 1
 
-cluster = module_cluster(5)
+LONG_MS = 600_000
+"""Of what is not renewed: each command takes seconds to begin on a busy machine."""
+
+cluster = module_cluster(5, max_ttl_ms=LONG_MS)
 """One for all tests here, which lock resources of their own."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_held_afterwards(cluster: Cluster) -> Iterator[None]:
+    yield
+    take_all_away(cluster)
+
+
+@pytest.fixture(scope="module")
+def to_be_hurt(server_binary: Path) -> Iterator[Cluster]:
+    """One whose masters are killed, and start again. Its leases, and waits before admissions, are short."""
+    with running_cluster(3, max_ttl_ms=1_000) as own:
+        yield own
+
+
+@pytest.fixture
+def hurt(to_be_hurt: Cluster) -> Iterator[Cluster]:
+    yield to_be_hurt
+    for master in to_be_hurt.masters:
+        if not master.running:
+            master.start()
+    to_be_hurt.wait_voting(3)
 
 
 # Locks for scripts
@@ -23,7 +54,7 @@ cluster = module_cluster(5)
 
 def test_the_example_in_the_help_works_in_sh(cluster: Cluster) -> None:
     script = f"""
-      lease=$({LOCKCTL} lock sh --ttl 20s) || exit
+      lease=$({LOCKCTL} lock sh --ttl 10m) || exit
       read -r token fence deadline_ns <<END
       $lease
 END
@@ -45,8 +76,8 @@ def test_ping_says_how_long_it_took(cluster: Cluster) -> None:
 
 
 def test_holder_says_who_and_on_how_many_masters_or_that_it_is_free_and_gives_1(cluster: Cluster) -> None:
-    lease = as_map(cluster.client().execute_command("LOCK", "held", 30_000))
-    eventually(lambda: lockctl(cluster, "holder", "held", "--json").json["masters"] == 5, what="it is on all")
+    lease = as_map(cluster.client().execute_command("LOCK", "held", 60_000))
+    eventually(lambda: len(holding(cluster.masters, "held")) == 5, what="it is on all")
     done = lockctl(cluster, "holder", "held")
     assert done.returncode == 0
     row = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
@@ -62,7 +93,7 @@ def test_holder_says_who_and_on_how_many_masters_or_that_it_is_free_and_gives_1(
 def test_locks_lists_what_matches_in_lines_with_tabs_and_more_of_this_host(cluster: Cluster) -> None:
     client = cluster.client()
     _, _, lease = (
-        as_map(client.execute_command("LOCK", name, 30_000, "DETACHED"))
+        as_map(client.execute_command("LOCK", name, LONG_MS, "DETACHED"))
         for name in ("list:a", "list:b", "other:c")
     )
     lines = [line.split("\t") for line in lockctl(cluster, "locks", "list:*").stdout.splitlines()]
@@ -76,7 +107,7 @@ def test_locks_lists_what_matches_in_lines_with_tabs_and_more_of_this_host(clust
 
 def test_names_that_would_steer_the_terminal_are_shown_escaped(cluster: Cluster) -> None:
     resource = b"evil\x1b[2J\xff\n"
-    cluster.client(decode_responses=False).execute_command("LOCK", resource, 30_000, "DETACHED")
+    cluster.client(decode_responses=False).execute_command("LOCK", resource, LONG_MS, "DETACHED")
     for done in (
         lockctl(cluster, "locks", "evil*"),
         lockctl(cluster, "holder", os.fsdecode(resource)),
@@ -91,18 +122,17 @@ def test_names_that_would_steer_the_terminal_are_shown_escaped(cluster: Cluster)
     ] == [resource]
 
 
-def test_masters_says_why_one_has_no_vote_and_is_a_table_at_a_terminal(make_cluster: MakeCluster) -> None:
-    own = make_cluster(masters=3)
-    own.masters[1].kill()
-    own.wait_voting(2)
-    lines = [line.split("\t") for line in lockctl(own, "masters").stdout.splitlines()]
+def test_masters_says_why_one_has_no_vote_and_is_a_table_at_a_terminal(hurt: Cluster) -> None:
+    hurt.masters[1].kill()
+    hurt.wait_voting(2)
+    lines = [line.split("\t") for line in lockctl(hurt, "masters").stdout.splitlines()]
     [down] = [line for line in lines if line[0] == "m2"]
     assert down[2:4] == ["down", "no"]
     assert down[-1]
-    assert [row["vote"] for row in lockctl(own, "masters", "--json").json] == [1, 0, 1]
-    done = at_terminal(own, "masters")
+    assert [row["vote"] for row in lockctl(hurt, "masters", "--json").json] == [1, 0, 1]
+    done = at_terminal(hurt, "masters")
     assert done.returncode == 0
-    assert all(word in done.stdout for word in ("─", *(master.address for master in own.masters)))
+    assert all(word in done.stdout for word in ("─", *(master.address for master in hurt.masters)))
     assert "2 of 3 have a vote, 2 are needed" in done.stdout
 
 
@@ -119,7 +149,7 @@ def test_a_reader_that_has_enough_is_no_error_to_shout_about(cluster: Cluster) -
 
 
 def test_force_release_at_a_terminal_asks_first(cluster: Cluster) -> None:
-    lockctl(cluster, "lock", "asked")
+    lockctl(cluster, "lock", "--ttl", "10m", "asked")
     refused = at_terminal(cluster, "force-release", "asked", typed="n\n")
     assert refused.returncode == NO
     assert "Release it by force?" in refused.stdout
@@ -138,14 +168,13 @@ def test_cluster_init_shows_a_bar_at_a_terminal(make_cluster: MakeCluster) -> No
         terminal.wait_for("━")
 
 
-def test_master_admit_waits_and_gives_a_wiped_master_its_vote(make_cluster: MakeCluster) -> None:
-    own = make_cluster(masters=3, max_ttl_ms=1000)
-    own.masters[0].kill()
-    own.masters[0].wipe()
-    own.masters[0].start()
-    eventually(lambda: own.master_states()[0]["state"] == "blank", "m1 is blank")
-    done = lockctl(own, "master", "admit", "m1")
+def test_master_admit_waits_and_gives_a_wiped_master_its_vote(hurt: Cluster) -> None:
+    hurt.masters[0].kill()
+    hurt.masters[0].wipe()
+    hurt.masters[0].start()
+    eventually(lambda: hurt.master_states()[0]["state"] == "blank", "m1 is blank")
+    done = lockctl(hurt, "master", "admit", "m1")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("admitted")
-    own.wait_voting(3)
-    assert lockctl(own, "master", "admit", "m1", "--json").json["status"] == "already"
+    hurt.wait_voting(3)
+    assert lockctl(hurt, "master", "admit", "m1", "--json").json["status"] == "already"

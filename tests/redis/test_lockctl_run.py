@@ -13,7 +13,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -22,7 +21,8 @@ from typing import Any
 import pytest
 
 from lockd.clock import boottime_ns
-from lockd.lockctl.run.lease import kill_margin_ns, term_margin_ns
+from lockd.lockctl.run.lease import term_margin_ns
+from tests.harness.clients import take_all_away, take_away
 from tests.harness.clocks import MS
 from tests.harness.cluster import AS_IS, Cluster
 from tests.harness.lockctl import LOCKCTL, Done, lockctl
@@ -71,6 +71,7 @@ def _agent_is_well_afterwards(cluster: Cluster) -> Iterator[None]:
     else:
         cluster.agent.start()
         cluster.wait_voting(5)
+    take_all_away(cluster)
 
 
 class Running:
@@ -102,7 +103,7 @@ class Running:
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(5)
+            self.process.wait(PATIENCE_S)
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
@@ -211,18 +212,18 @@ def test_the_command_is_told_what_it_holds(cluster: Cluster) -> None:
     before_ns = boottime_ns()
     name = os.fsdecode("told:ü".encode() + b"\xff\x01")
     script = "import json, os; print(json.dumps(dict(os.environ)))"
-    done = finish(cluster, "--ttl", "20s", name, "--", sys.executable, "-c", script)
+    done = finish(cluster, "--ttl", "60s", name, "--", sys.executable, "-c", script)
     told = json.loads(done.stdout)
     assert told["LOCKD_RESOURCE"] == name
     assert re.fullmatch("[0-9a-f]{32}", told["LOCKD_TOKEN"])
     assert int(told["LOCKD_FENCE"]) > 0
-    assert before_ns < int(told["LOCKD_DEADLINE_NS"]) < boottime_ns() + 20_000 * MS
+    assert before_ns < int(told["LOCKD_DEADLINE_NS"]) < boottime_ns() + 60_000 * MS
 
 
 def test_a_command_runs_while_several_are_locked_and_ends_when_one_of_them_is_lost(
     cluster: Cluster, start: Start, tmp_path: Path
 ) -> None:
-    script = f"env | grep LOCKD_RES | sort > {tmp_path}/env; touch {tmp_path}/up; exec sleep 60"
+    script = f"env | grep LOCKD_RES | sort > {tmp_path}/env; touch {tmp_path}/up; exec sleep 600"
     running = start("several:b", "several:a", "--", "sh", "-c", script)
     eventually((tmp_path / "up").exists, what="it runs")
     refused = finish(cluster, "several:c", "several:a", "--", "true")
@@ -231,7 +232,7 @@ def test_a_command_runs_while_several_are_locked_and_ends_when_one_of_them_is_lo
     assert (tmp_path / "env").read_text().split() == [
         "LOCKD_RESOURCE=several:b", "LOCKD_RESOURCE_2=several:a"
     ]  # fmt: skip
-    cluster.client().execute_command("FORCERELEASE", "several:a")
+    take_away(cluster, "several:a")
     assert running.end() == LOST
     eventually(lambda: is_free(cluster, "several:b"), what="the other is free, too")
 
@@ -266,7 +267,7 @@ def test_signals_are_passed_on_to_the_command(cluster: Cluster, start: Start, nu
 
 
 def test_a_sigint_that_somebody_sent_ends_as_128_and_2(cluster: Cluster, start: Start) -> None:
-    running = start("interrupted", "--", "sh", "-c", "echo up; exec sleep 60")
+    running = start("interrupted", "--", "sh", "-c", "echo up; exec sleep 600")
     assert running.process.stdout is not None
     running.process.stdout.readline()
     running.process.send_signal(signal.SIGINT)
@@ -279,7 +280,7 @@ def test_a_sigint_that_somebody_sent_ends_as_128_and_2(cluster: Cluster, start: 
 def test_a_refusal_has_a_status_of_its_own_and_the_command_is_not_started(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    cluster.client().execute_command("LOCK", "taken", 30_000)
+    cluster.client().execute_command("LOCK", "taken", 60_000)
     started, nowhere = tmp_path / "started", str(tmp_path / "none.sock")
     command = ("--", "touch", started)
     for words, status, told in (
@@ -307,8 +308,8 @@ def test_it_waits_for_its_turn_and_leaves_the_queue_when_it_is_interrupted(
         return int(as_map(lease)["waiters"])
 
     holder = cluster.client()
-    token = as_map(holder.execute_command("LOCK", "queue", 10_000))["token"]
-    interrupted, waiting = (start("--wait", "20s", "queue", "--", "true") for _ in range(2))
+    token = as_map(holder.execute_command("LOCK", "queue", 60_000))["token"]
+    interrupted, waiting = (start("--wait", "60s", "queue", "--", "true") for _ in range(2))
     eventually(lambda: waiters() == 2)
     interrupted.process.send_signal(signal.SIGINT)
     assert interrupted.end() == -signal.SIGINT
@@ -320,54 +321,49 @@ def test_it_waits_for_its_turn_and_leaves_the_queue_when_it_is_interrupted(
 # The lease as long as the command, the command no longer than the lease
 
 
-def test_a_command_longer_than_its_ttl_keeps_its_lock(cluster: Cluster, start: Start, tmp_path: Path) -> None:
-    end = tmp_path / "end"
-    running = start("--ttl", "2s", "renewed", "--", "sh", "-c", f"until [ -e {end} ]; do sleep 0.05; done")
-    eventually(lambda: not is_free(cluster, "renewed"), what="it is held")
-    long_after_ns = boottime_ns() + 2 * 2000 * MS
-    is_long_after = False
-    while not is_long_after:
-        is_long_after = boottime_ns() > long_after_ns
-        assert finish(cluster, "renewed", "--", "true").returncode == TAKEN
-    end.touch()
-    assert running.end() == 0
-
-
 def test_a_lease_taken_by_force_ends_the_command_at_once(cluster: Cluster, start: Start) -> None:
-    running = start("--ttl", "20s", "forced", "--", "sleep", "60")
+    running = start("--ttl", "60s", "forced", "--", "sleep", "600")
     eventually(lambda: not is_free(cluster, "forced"), what="it is held")
     [command] = eventually(lambda: children_of(running.pid), what="the command runs")
-    cluster.client().execute_command("FORCERELEASE", "forced")
+    take_away(cluster, "forced")
     assert running.end() == LOST
     assert not alive(command)
     assert "by force" in running.errors()
 
 
-def test_a_killed_agent_ends_the_command_before_the_deadline_grandchildren_too(
-    cluster: Cluster, start: Start, stubborn: Stubborn
+# What an agent that says nothing any more leaves to lockctl alone is done in time by the real clock: a
+# machine that stands still when SIGKILL is due, half a second before the deadline, fails these tests.
+
+
+def for_no_longer_than(seconds: int) -> tuple[str, ...]:
+    """The lease is not renewed: its first deadline stays its last."""
+    return ("--ttl", f"{seconds}s", "--max-hold", f"{seconds}s")
+
+
+@pytest.mark.parametrize("end", ["kill", "pause"])
+def test_an_agent_that_is_killed_or_frozen_ends_the_command_before_the_deadline_grandchildren_too(
+    cluster: Cluster, start: Start, stubborn: Stubborn, end: str
 ) -> None:
-    running = start("--ttl", "5s", "agent-killed", "--", *stubborn.command)
+    running = start(*for_no_longer_than(6), f"agent-{end}", "--", *stubborn.command)
     stubborn.wait_up()
-    cluster.agent.kill()
-    killed_ns = boottime_ns()
+    getattr(cluster.agent, end)()
     gone_ns = stubborn.gone_ns()
-    latest_ns = killed_ns + 5000 * MS - kill_margin_ns(5000) // 2
-    assert stubborn.told_ns() - killed_ns > 1000 * MS, "SIGTERM waits for the next agent, with its margin"
-    assert gone_ns < min(latest_ns, stubborn.deadline_ns), "SIGKILL comes before the deadline"
+    assert gone_ns < stubborn.deadline_ns, "SIGKILL comes before the deadline"
+    early_ns = stubborn.deadline_ns - stubborn.told_ns()
+    assert early_ns <= term_margin_ns(6_000), "SIGTERM waits for the next agent, with its margin"
     assert running.end() == LOST
 
 
-@pytest.mark.parametrize("end", ["kill", "terminate"])
 def test_a_command_outlives_the_end_of_its_agent_and_the_next_one_knows_when_it_has_ended(
-    cluster: Cluster, start: Start, tmp_path: Path, end: str
+    cluster: Cluster, start: Start, tmp_path: Path
 ) -> None:
     up, done = tmp_path / "up", tmp_path / "done"
     script = f"touch {up}; until [ -e {done} ]; do sleep 0.05; done; exit 7"
-    running = start("--ttl", "30s", "agent-restarted", "beside-it", "--", "sh", "-c", script)
+    running = start("--ttl", "60s", "agent-restarted", "beside-it", "--", "sh", "-c", script)
     eventually(up.exists, "it runs")
-    waiting = start("--ttl", "30s", "--wait", "60s", "agent-restarted", "--", "true")
-    for _ in range(2):
-        getattr(cluster.agent, end)()
+    waiting = start("--ttl", "60s", "--wait", "60s", "agent-restarted", "--", "true")
+    for end in (cluster.agent.kill, cluster.agent.terminate):
+        end()
         eventually(lambda: not cluster.agent.running, "it has ended")
         cluster.agent.start()
         cluster.wait_voting(5)
@@ -377,29 +373,14 @@ def test_a_command_outlives_the_end_of_its_agent_and_the_next_one_knows_when_it_
     assert waiting.end() == 0
 
 
-def test_a_frozen_agent_ends_the_command_before_the_deadline_grandchildren_too(
-    cluster: Cluster, start: Start, stubborn: Stubborn
-) -> None:
-    running = start("--ttl", "6s", "agent-frozen", "--", *stubborn.command)
-    stubborn.wait_up()
-    cluster.agent.pause()
-    deadline_ns = stubborn.deadline_ns
-    assert boottime_ns() < deadline_ns - 4100 * MS, "this machine is too slow: it was renewed already"
-    gone_ns = stubborn.gone_ns()
-    assert gone_ns < deadline_ns
-    late_ns = stubborn.told_ns() - (deadline_ns - term_margin_ns(6000))
-    assert 0 <= late_ns < 300 * MS, "SIGTERM comes with its margin, not before: it might still be renewed"
-    assert running.end() == LOST
-
-
 def test_a_command_that_cleans_up_has_the_time_for_it_and_its_children_too(
     cluster: Cluster, start: Start, tmp_path: Path
 ) -> None:
-    on_term = f"trap 'sleep 1; touch {tmp_path}/cleaned; exit' TERM"
+    on_term = f"trap 'sleep 0.3; touch {tmp_path}/cleaned; exit' TERM"
     inner = f"{on_term}; touch {tmp_path}/up; while :; do sleep 0.05; done"
-    running = start("--ttl", "10s", "clean-up", "--", "sh", "-c", f"sh -c {inner!r} & wait")
+    # SIGTERM comes three seconds before its end, SIGKILL half a second.
+    running = start(*for_no_longer_than(15), "clean-up", "--", "sh", "-c", f"sh -c {inner!r} & wait")
     eventually((tmp_path / "up").exists)
-    cluster.agent.kill()
     assert running.end() == LOST
     assert (tmp_path / "cleaned").exists()
 
@@ -409,15 +390,14 @@ def test_neither_a_stopped_command_nor_a_full_stderr_holds_the_end_up(
 ) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"x" * fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ))
-    running = start("--ttl", "3s", "full-pipe", "--", *stubborn.command, stderr=writer)
+    running = start(*for_no_longer_than(5), "full-pipe", "--", *stubborn.command, stderr=writer)
     os.close(writer)
     stubborn.wait_up()
     os.kill(stubborn.number("parent.pid"), signal.SIGSTOP)
     cluster.agent.kill()
-    killed_ns = boottime_ns()
-    assert stubborn.gone_ns() < killed_ns + 3000 * MS
+    assert stubborn.gone_ns() < stubborn.deadline_ns
     os.close(reader)
-    running.process.wait(5)
+    running.end()
 
 
 # At a terminal
@@ -454,7 +434,7 @@ def test_a_command_that_handles_ctrl_c_has_the_last_word(at_terminal: AtTerminal
 def test_ctrl_c_ends_the_command_lockctl_and_the_script_around_it_and_frees_the_lock(
     cluster: Cluster, at_terminal: AtTerminal
 ) -> None:
-    script = "lockctl run script -- sh -c 'echo ready; exec sleep 60'; echo the script went on"
+    script = "lockctl run script -- sh -c 'echo ready; exec sleep 600'; echo the script went on"
     terminal = at_terminal("bash", "-c", f"{script}; true")
     terminal.wait_for("ready")
     terminal.type("\x03")
@@ -464,7 +444,7 @@ def test_ctrl_c_ends_the_command_lockctl_and_the_script_around_it_and_frees_the_
 
 
 def test_ctrl_c_ends_a_whole_pipeline(cluster: Cluster, shell: Terminal) -> None:
-    shell.type("lockctl run pipeline -- sh -c 'echo re''ady; exec sleep 60' | cat; echo status $?\n")
+    shell.type("lockctl run pipeline -- sh -c 'echo re''ady; exec sleep 600' | cat; echo status $?\n")
     shell.wait_for("ready")
     shell.type("\x03")
     shell.wait_for(r"\$ ")
@@ -472,16 +452,18 @@ def test_ctrl_c_ends_a_whole_pipeline(cluster: Cluster, shell: Terminal) -> None
 
 
 def test_ctrl_z_stops_the_job_and_fg_goes_on_with_the_lock_held(cluster: Cluster, shell: Terminal) -> None:
+    """For longer than its TTL: its agent renews it meanwhile, and the command goes on after its first
+    deadline."""
     shell.type(
-        "lockctl run --ttl 2s job -- sh -c 'echo re''ady; read line; echo got $line'; echo status $?\n"
+        "lockctl run --ttl 4s job -- sh -c 'echo re''ady; read line; echo got $line'; echo status $?\n"
     )
     shell.wait_for("ready")
+    granted_ns = boottime_ns()
     shell.type("\x1a")
     shell.wait_for("Stopped")
     shell.wait_for(r"\$ ")
-    stopped_s = time.monotonic()
-    while time.monotonic() - stopped_s < 3:
-        assert not is_free(cluster, "job")
+    eventually(lambda: boottime_ns() > granted_ns + 4_000 * MS, "its first deadline is over")
+    assert not is_free(cluster, "job")
     shell.type("fg\n")
     shell.wait_for("lockctl run")
     shell.type("it\n")
@@ -521,7 +503,7 @@ def test_a_running_background_job_gets_the_terminal_with_fg_when_it_reads(
 def test_others_in_a_pipeline_keep_the_terminal(shell: Terminal) -> None:
     """As in `lockctl run … | less`: it is less that reads the keys."""
     pager = "sh -c 'read line; echo $line; read key </dev/tty; echo key $key'"
-    shell.type(f"lockctl run paged -- sh -c 'echo re''ady; exec sleep 60' | {pager}\n")
+    shell.type(f"lockctl run paged -- sh -c 'echo re''ady; exec sleep 600' | {pager}\n")
     shell.wait_for("ready")
     shell.type("q\n")
     shell.wait_for("key q")

@@ -40,7 +40,7 @@ def test_it_shows_what_is_there_and_what_changes(cluster: Cluster, terminal: Ter
     terminal.wait_for("Locks are available: all 3 masters have a vote.")
     terminal.wait_for("no lease is held through this agent")
     client = cluster.client()
-    client.execute_command("LOCK", "invoice:42", 30_000)
+    client.execute_command("LOCK", "invoice:42", 60_000)
     terminal.wait_for("1 held.*invoice:42")
     client.close()
     terminal.wait_for("no lease is held through this agent")

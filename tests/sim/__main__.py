@@ -73,7 +73,8 @@ _RUN_CPU_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A run, as it comes back from a worker process. failure: how the program itself failed."""
+    """A run, as it comes back from a worker process. failure: how the program itself failed. events: how many
+    were handled, which is what a run costs."""
 
     seed: int
     simulated_s: float
@@ -81,6 +82,7 @@ class Result:
     faults: int
     promises: tuple[str, ...]
     failure: str = ""
+    events: int = 0
 
 
 class GoesRound(Exception):
@@ -113,6 +115,7 @@ def _result(seed: int) -> Result:
         sum(isinstance(event, Granted) for event in outcome.history),
         sum(isinstance(event, Fault) for event in outcome.history),
         tuple(violation.promise for violation in outcome.violations),
+        events=outcome.handled,
     )
 
 

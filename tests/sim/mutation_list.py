@@ -14,11 +14,14 @@ class Edit:
     old: str
     new: str
 
+    def made_in(self, text: str) -> str:
+        """The file's text, edited."""
+        assert text.count(self.old) == 1, f"{self.file} has {text.count(self.old)} times: {self.old}"
+        return text.replace(self.old, self.new)
+
     def apply(self, root: Path) -> None:
         path = root / self.file
-        text = path.read_text()
-        assert text.count(self.old) == 1, f"{self.file} has {text.count(self.old)} times: {self.old}"
-        path.write_text(text.replace(self.old, self.new))
+        path.write_text(self.made_in(path.read_text()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +30,18 @@ class Mutation:
     simulator has in its place (a guard, a network, a disk). Of the scripts twice: of the masters', and of their
     model, since only one of them is run in each suite.
 
-    simulated: whether the simulator finds it; what it doesn't, unit tests do (python -m tests.kills).
-    first_seed: where its search begins, for those that few schedules find: one that did, when it was written
-    down. When the product or the drawing of plans changes, the search goes on from there.
+    simulated: whether the simulator finds it (found_by.json says with which seeds); what it doesn't, unit tests
+    do (python -m tests.kills).
     """
 
     name: str
     rule: int
     edits: tuple[Edit, ...]
     simulated: bool = True
-    first_seed: int = 0
 
 
-def one(
-    name: str, rule: int, file: str, old: str, new: str, *, simulated: bool = True, first_seed: int = 0
-) -> Mutation:
-    return Mutation(name, rule, (Edit(file, old, new),), simulated, first_seed)
+def one(name: str, rule: int, file: str, old: str, new: str, *, simulated: bool = True) -> Mutation:
+    return Mutation(name, rule, (Edit(file, old, new),), simulated)
 
 
 ATTEMPT = "lockd/core/ballots/attempt.py"
@@ -153,7 +152,6 @@ MUTATIONS = (
                 "self.wake_after",
             ),
         ),
-        first_seed=245,
     ),
     one(
         "no drift allowance",
@@ -161,7 +159,6 @@ MUTATIONS = (
         VALIDITY,
         "return ttl_ms * NS_PER_MS * DRIFT_NUM // DRIFT_DEN + DRIFT_FLOOR_NS",
         "return 0",
-        first_seed=336,
     ),
     one(
         "validity counted from the answer",
@@ -169,7 +166,6 @@ MUTATIONS = (
         CAMPAIGNS,
         "        tenure = Tenure(attempt, cut_ns)\n",
         "        attempt.t1_ns = now_ns\n        tenure = Tenure(attempt, cut_ns)\n",
-        first_seed=288,
     ),
     one(
         "reply not checked again",
@@ -177,7 +173,6 @@ MUTATIONS = (
         CAMPAIGNS,
         "if now_ns >= self._ends_ns(attempt, cut_ns):",
         "if False:",
-        first_seed=318,
     ),
     Mutation(
         "an extension shortens",
@@ -190,7 +185,6 @@ MUTATIONS = (
             ),
             Edit(EXTEND_LUA, "if lasts_ms < ttl_ms then", "if true then"),
         ),
-        first_seed=3,
     ),
     one(
         "no release where no answer came",
@@ -198,7 +192,6 @@ MUTATIONS = (
         ATTEMPT,
         "return self.asked & ~self.absent",
         "return self.yes",
-        first_seed=5,
     ),
     one(
         "no release at all after a failed try",
@@ -206,7 +199,6 @@ MUTATIONS = (
         CAMPAIGNS,
         "        if attempt.landed:\n",
         "        if False:\n",
-        first_seed=9,
     ),
     Mutation(
         "a release overtakes its acquire",
@@ -251,7 +243,6 @@ MUTATIONS = (
         DEBTS,
         "        self._kept, self._due = self._due, deque()\n",
         "        self._kept, self._due = deque(), deque()\n",
-        first_seed=75,
     ),
     one(
         "a release past its TTL is not sent after a break",
@@ -304,7 +295,6 @@ MUTATIONS = (
                 "  elseif (string.match(shown, ' (=.*)$') or string.sub(shown, 1, 32)) == (string.match(ARGV[2], ' (=.*)$') or ARGV[1]) then",
             ),
         ),
-        first_seed=89,
     ),
     one(
         "a split vote is said to be a lease",
@@ -312,7 +302,6 @@ MUTATIONS = (
         ATTEMPT,
         "            self.settle(AttemptOutcome.SPLIT, now_ns)",
         "            self.settle(AttemptOutcome.TAKEN, now_ns)",
-        first_seed=127,
     ),
     Mutation(
         "an extension puts back what is gone",
@@ -348,7 +337,6 @@ MUTATIONS = (
         CAMPAIGNS,
         "            if fence is None:\n                self._second_round(attempt, now_ns)",
         "            if fence is None:\n                self._grant(queue, attempt, max(attempt.fences), now_ns)",
-        first_seed=11,
     ),
     one(
         "the fence that most votes named, not a quorum",
@@ -356,13 +344,11 @@ MUTATIONS = (
         ATTEMPT,
         "if self.fences.count(value) >= self._quorum), None)",
         "if self.fences.count(value) >= 2), None)",
-        first_seed=9,
     ),
     Mutation(
         "a fence accepted by one is enough",
         6,
         (Edit(FENCE_ROUND, "        if accepted >= self._quorum:", "        if accepted >= 1:"), ANY_AGREE),
-        first_seed=127,
     ),
     Mutation(
         "a master accepts a fence that isn't larger",
@@ -371,7 +357,6 @@ MUTATIONS = (
             Edit(SCRIPTS, "        if value <= counter:\n            return 0, counter\n", ""),
             Edit(PROPOSE_LUA, "if proposed <= counter then return {0, counter, now_us} end\n", ""),
         ),
-        first_seed=1,
     ),
     Mutation(
         "a vote doesn't move the counter",
@@ -384,7 +369,6 @@ MUTATIONS = (
             ),
             Edit(ACQUIRE_LUA, "call('HSET', KEYS[2], ARGV[4], string.format('%.0f', last))\n", ""),
         ),
-        first_seed=1,
     ),
     one(
         "renewal without bound",
@@ -392,7 +376,6 @@ MUTATIONS = (
         LEASES,
         "ttl_ms = min(wanted_ms, longest_ttl_ms(last_ns - now_ns))",
         "ttl_ms = wanted_ms",
-        first_seed=233,
     ),
     Mutation(
         "others extend without bound",
@@ -409,7 +392,6 @@ MUTATIONS = (
                 "",
             ),
         ),
-        first_seed=3,
     ),
     Mutation(
         "a blank master votes",
@@ -444,7 +426,6 @@ MUTATIONS = (
                 "",
             ),
         ),
-        first_seed=1,
     ),
     Mutation(
         "a list of other members votes",
@@ -457,7 +438,6 @@ MUTATIONS = (
                 "self.members",
             ),
         ),
-        first_seed=16,
     ),
     one(
         "upgrading keeps the counters that there are",
@@ -473,7 +453,6 @@ MUTATIONS = (
         FORMING,
         "_counters_known if unused else counters_above_all",
         "_counters_known",
-        first_seed=3364,
     ),
     one(
         "another machine gets no other number",
@@ -481,7 +460,6 @@ MUTATIONS = (
         ADMISSION,
         "number = current_members(others.values()).number_of(name) + 1",
         "number = current_members(others.values()).number_of(name)",
-        first_seed=12,
     ),
     one(
         "what another machine's predecessor helped to grant is not waited for",
@@ -489,7 +467,6 @@ MUTATIONS = (
         ADMISSION,
         "wait_for_blank([blank_since_ns, numbered.since_ns]",
         "wait_for_blank([blank_since_ns]",
-        first_seed=89,
     ),
     Mutation(
         "a machine is let in before its number is on a quorum",
@@ -507,7 +484,6 @@ MUTATIONS = (
             ),
             Edit(ADMITTING, "if written < ground.quorum:", "if written < 1:"),
         ),
-        first_seed=46,
     ),
     Mutation(
         "forming goes on with the id of a forming that was broken off",
@@ -520,7 +496,6 @@ MUTATIONS = (
                 "cluster_id = next((of.cluster_id for link in links if (of := link.identity)), ground.new_id())",
             ),
         ),
-        first_seed=91,
     ),
     Mutation(
         "those that are left vote while others begin anew",
@@ -530,7 +505,6 @@ MUTATIONS = (
             Edit(VOTES, "link.taken is None or ground.shows", "link.taken is not None and ground.shows"),
             Edit(VOTES, "[_silent_since_ns(link) for", "[_silent_since_ns(link) or 0 for"),
         ),
-        first_seed=38,
     ),
     Mutation(
         "no votes are taken before upgrading",
@@ -569,7 +543,6 @@ MUTATIONS = (
         MEMBERSHIP,
         "return self.was_replica or self.known",
         "return False",
-        first_seed=839,
     ),
     one(
         "a promoted copy is forgotten when it is restarted",
@@ -577,7 +550,6 @@ MUTATIONS = (
         MEMBERSHIP,
         "was_replica or self.known",
         "was_replica",
-        first_seed=4,
     ),
     one(
         "admission copies from one master only",
@@ -585,7 +557,6 @@ MUTATIONS = (
         MEMBERSHIP,
         "    for reading in sane:\n",
         "    for reading in sane[:1]:\n",
-        first_seed=57,
     ),
     one(
         "admission copies no counters",
@@ -593,7 +564,6 @@ MUTATIONS = (
         MEMBERSHIP,
         "    return highest\n",
         "    return {}\n",
-        first_seed=41,
     ),
     Mutation(
         "guard delay shorter than the TTL",
@@ -602,7 +572,6 @@ MUTATIONS = (
             Edit(MASTER, "settle_ns(self._longest_ttl_ms)", "settle_ns(self._longest_ttl_ms) // 4"),
             Edit("lockd/guard/delay.py", "* 101 // 100 + NS_PER_S", "* 101 // 400 + NS_PER_S // 4"),
         ),
-        first_seed=332,
     ),
     Mutation(
         "a crash counts as a clean stop",
@@ -615,7 +584,6 @@ MUTATIONS = (
                 "if True:",
             ),
         ),
-        first_seed=266,
     ),
     one(
         "a clean stop is proven once and for all",
@@ -705,7 +673,6 @@ MUTATIONS = (
         IDENTITIES,
         "return max(self.max_ttl_ms, self.was_max_ttl_ms)",
         "return self.max_ttl_ms",
-        first_seed=66,
     ),
     one(
         "a clock is watched for as long as this agent's own leases last",
@@ -713,7 +680,6 @@ MUTATIONS = (
         CLOCKS,
         "settle_ns(max(self._max_ttl_ms, max_ttl_ms))",
         "settle_ns(self._max_ttl_ms)",
-        first_seed=66,
     ),
     Mutation(
         "a master does not keep the max TTL of before",
@@ -726,7 +692,6 @@ MUTATIONS = (
                 "if false then",
             ),
         ),
-        first_seed=40,
     ),
     one(
         "a master that is stalled is asked",
@@ -750,7 +715,6 @@ MUTATIONS = (
         CLOCKS,
         "        jumped, gap = lowest > floor + TOLERANCE_NS, unseen_ns > _GAP_NS\n",
         "        jumped, gap = False, unseen_ns > _GAP_NS\n",
-        first_seed=37,
     ),
     Mutation(
         "a vote counts although its master is distrusted",
@@ -763,7 +727,6 @@ MUTATIONS = (
             ),
             ANY_AGREE,
         ),
-        first_seed=37,
     ),
     Mutation(
         "data that was restored votes",
@@ -773,7 +736,6 @@ MUTATIONS = (
             Edit(ENTER, "            dirt = without_foreign_data(guard, state, dirt)\n", ""),
             Edit(ENTER, "return Dirt(Reason.DATA_CHANGED, changed) if changed else None", "return None"),
         ),
-        first_seed=57,
     ),
     one(
         "a host's clock may be slewed at any rate",
@@ -781,7 +743,6 @@ MUTATIONS = (
         SLEWING,
         "if abs(self.ppm) <= MOST_PPM:",
         "if True:",
-        first_seed=149,
     ),
     one(
         "a fresh agent trusts any clock",
@@ -789,7 +750,6 @@ MUTATIONS = (
         CLOCKS,
         "        if abs(off_ns) <= self._allowance_ns:\n",
         "        if True:\n",
-        first_seed=80,
     ),
     one(
         "what a host stood still comes off no deadline",
@@ -797,7 +757,6 @@ MUTATIONS = (
         RENEWALS,
         "            if cut_ns > tenure.cut_ns:\n",
         "            if False:\n",
-        first_seed=43,
     ),
     one(
         "whoever jumps, it was this host",
@@ -830,7 +789,6 @@ MUTATIONS = (
                 "self.look_again(lease, again_ns)",
             ),
         ),
-        first_seed=81,
     ),
     one(
         "a loss is told at the deadline",
@@ -838,7 +796,6 @@ MUTATIONS = (
         LEASES,
         "return max(self.deadline_ns - notice_ns(self.ttl_ms), self.spared_until_ns)",
         "return self.deadline_ns",
-        first_seed=3,
     ),
     one(
         "an agent that stops gives back what is held",
@@ -854,7 +811,6 @@ MUTATIONS = (
         OWNERS,
         "lease.holder.bound is Bound.PROCESS and self.process is not None:",
         "False:",
-        first_seed=1,
     ),
     one(
         "what was granted and never told is kept",
@@ -886,7 +842,6 @@ MUTATIONS = (
         OWNERS,
         "        return self.dead and not self.connections\n",
         "        return self.dead\n",
-        first_seed=4,
     ),
     one(
         "one who can't be told yet is granted",
@@ -974,7 +929,6 @@ MUTATIONS = (
         RENEWALS,
         '        if lease.holder.detached:\n            self._returns.over(lease, "expired", now_ns)\n            return\n',
         "",
-        first_seed=3,
     ),
     one(
         "the lock of a dead app waits for its TTL",
@@ -982,7 +936,6 @@ MUTATIONS = (
         LOCKS,
         '            self._returns.end(lease, "app gone", now_ns)\n\n    def untold',
         "            pass\n\n    def untold",
-        first_seed=23,
     ),
     one(
         "a grant is noted behind the reply",
@@ -998,7 +951,6 @@ MUTATIONS = (
         RENEWALS,
         "        self.note(lease)\n        if tenure.inherited is not None and tenure.inherited.proof",
         "        if tenure.inherited is not None and tenure.inherited.proof",
-        first_seed=201,
     ),
     one(
         "a release is sent before it is noted",
@@ -1081,7 +1033,6 @@ MUTATIONS = (
         TAKEOVER,
         "    except CannotTell:\n        return Seen.UNKNOWN\n",
         "    except CannotTell:\n        return Seen.DEAD\n",
-        first_seed=6,
     ),
     one(
         "a process is known by its pid",
@@ -1194,7 +1145,6 @@ MUTATIONS = (
                 "",
             ),
         ),
-        first_seed=22,
     ),
     Mutation(
         "a lease is handed on past the end of its tenure",
@@ -1211,7 +1161,6 @@ MUTATIONS = (
                 "",
             ),
         ),
-        first_seed=43,
     ),
     one(
         "a tenure is handed on whether its last proof stands or not",
@@ -1227,7 +1176,6 @@ MUTATIONS = (
         CAMPAIGNS,
         "token = holder.value or self._chance.nonce()",
         "token = holder.value or tenure.nonce",
-        first_seed=5,
     ),
     Mutation(
         "a lease is handed on while masters show the token of the first one",
@@ -1247,7 +1195,6 @@ MUTATIONS = (
         LEASES,
         "        self._next_fence += 1\n",
         "",
-        first_seed=5,
     ),
     one(
         "a tenure that is taken over goes on with its block",
@@ -1255,7 +1202,6 @@ MUTATIONS = (
         TAKEOVER,
         "    now = held.now\n    tenure.began_ns",
         "    now = held.now\n    tenure.has_block(held.fence)\n    tenure.began_ns",
-        first_seed=20,
     ),
     one(
         "a block outlives its tenure",
@@ -1266,7 +1212,6 @@ MUTATIONS = (
         "        first, size = left.get(queue.resource) or (fence, 64)\n"
         "        tenure.has_block(first, size)\n"
         "        left[queue.resource] = (first + 1, size - 1) if size > 1 else None\n",
-        first_seed=5,
     ),
     Mutation(
         "the next block of a tenure is had without its token",
@@ -1291,7 +1236,6 @@ MUTATIONS = (
         HANDING_ON,
         "        too_old = now_ns >= tenure.began_ns + holder.max_hold_ms * NS_PER_MS\n",
         "        too_old = False\n",
-        first_seed=0,
     ),
     one(
         "what was taken away by force elsewhere is handed on for as long as it lasts",
@@ -1332,7 +1276,6 @@ MUTATIONS = (
         "        self._keeping = Keeping(means, self._returns, self._put_down)\n",
         "        self._keeping = Keeping(means, self._returns, lambda queue, now_ns:\n"
         "            queue.tenure and self._renewals.extension(queue.tenure, 1_000, now_ns))\n",
-        first_seed=9,
     ),
     one(
         "what was DETACHED is kept",
@@ -1349,7 +1292,6 @@ MUTATIONS = (
         "        self._keeping.no_more(queue, KeptEnd.LOCKED, now_ns)\n        self._go_on(queue, now_ns, proven=False)\n",
         "        self._keeping.no_more(queue, KeptEnd.LOCKED, now_ns)\n"
         "        self._hand_to(queue, queue.tenure, queue.first(), now_ns)\n",
-        first_seed=86,
     ),
     one(
         "what is kept is noted as the last one's",
@@ -1415,7 +1357,6 @@ MUTATIONS = (
         TAKEOVER,
         "    if not replayed.is_whole:\n",
         "    if False:\n",
-        first_seed=39,
     ),
     one(
         "a lock_delay is not kept",
@@ -1423,7 +1364,6 @@ MUTATIONS = (
         LOCKS,
         "        if lease.holder.lock_delay_ms and lease.standing is Standing.HELD:\n",
         "        if False:\n",
-        first_seed=8,
     ),
     one(
         "what belongs to a connection lives with its process",
@@ -1431,7 +1371,6 @@ MUTATIONS = (
         OWNERS,
         "if lease.holder.bound is Bound.PROCESS and self.process is not None:",
         "if self.process is not None:",
-        first_seed=8,
     ),
     one(
         "a process ends with its last connection",
@@ -1439,7 +1378,6 @@ MUTATIONS = (
         OWNERS,
         "        return self.dead and not self.connections\n",
         "        return not self.connections\n",
-        first_seed=1,
     ),
     one(
         "that its last connection ends says nothing of a process",
@@ -1455,7 +1393,6 @@ MUTATIONS = (
         OWNERS,
         "        self._leaves(lease, Fate.UNTOLD, ends)\n        self.carries_no_more(lease)\n",
         "        self.carries_no_more(lease)\n",
-        first_seed=77,
     ),
     one(
         "what was read is given back with its connection",
@@ -1487,7 +1424,6 @@ MUTATIONS = (
         LOCKS,
         "        if lease.standing is not Standing.OVER:\n            self._returns",
         "        if lease.standing is not Standing.OVER:\n            self.holder_gone(lease, now_ns)\n            return\n            self._returns",
-        first_seed=8,
     ),
     one(
         "who withdraws a request that waits does not",
@@ -1586,7 +1522,6 @@ MUTATIONS = (
         SEVERAL,
         "self._left = sorted(parts, key=lambda part: part.resource, reverse=True)",
         "self._left = list(reversed(parts))",
-        first_seed=4,
     ),
     one(
         "a refused list keeps what it has",
@@ -1594,7 +1529,6 @@ MUTATIONS = (
         SEVERAL,
         "        self._give_back(reversed(had.values()), now_ns)\n",
         "",
-        first_seed=9,
     ),
     one(
         "a list whose app is gone keeps its place in line",
@@ -1602,7 +1536,6 @@ MUTATIONS = (
         SEVERAL,
         "        if self._left:\n            self._locks.gone(",
         "        if self._left and not self._over:\n            self._locks.gone(",
-        first_seed=1,
     ),
     Mutation(
         "a list is handed out with a lost lease in it",
@@ -1619,7 +1552,6 @@ MUTATIONS = (
                 "one.deadline_ns <= least_ns",
             ),
         ),
-        first_seed=15,
     ),
     one(
         "a list is handed out with a lease that is nearly over",
@@ -1640,7 +1572,6 @@ MUTATIONS = (
             ),
             Edit(SEVERAL, "for part in self._asked]", "for part in self._asked if part in self._had]"),
         ),
-        first_seed=1,
     ),
     one(
         "a list that was withdrawn goes on",
@@ -1664,7 +1595,6 @@ MUTATIONS = (
         CLAIMS,
         "        if is_first or lease in self._of:\n            self._of",
         "        if True:\n            self._of",
-        first_seed=1,
     ),
     one(
         "a slot that was granted too much is kept",
@@ -1680,7 +1610,6 @@ MUTATIONS = (
         SLOTS,
         "            if part is not None:\n                self._locks.gone(part, now_ns)",
         "            pass",
-        first_seed=1,
     ),
     one(
         "who waits for a slot stands in one line alone",
@@ -1688,7 +1617,6 @@ MUTATIONS = (
         SLOTS,
         "        for place in self._places:\n            self._locks.can_be_told",
         "        for place in self._places[:1]:\n            self._locks.can_be_told",
-        first_seed=1,
     ),
     one(
         "a slot is granted to a token that was unlocked",
@@ -1696,7 +1624,6 @@ MUTATIONS = (
         SLOTS,
         "        if not self._over and self._is_over(self._resource, now_ns):",
         "        if False:",
-        first_seed=38,
     ),
     one(
         "for a token that was unlocked the next slot is tried for",
@@ -1712,7 +1639,6 @@ MUTATIONS = (
         OWNERS,
         "                    self._last = (*self._last, lease)",
         "                    self._last = (lease,)",
-        first_seed=336,
     ),
     one(
         "a recall ignored",
@@ -1720,7 +1646,6 @@ MUTATIONS = (
         LOCKS,
         "        if queue is not None:\n            self._handing_on.recalled(queue, now_ns)\n        elif",
         "        if queue is not None:\n            pass\n        elif",
-        first_seed=86,
     ),
     one(
         "a turn without end",
@@ -1728,7 +1653,6 @@ MUTATIONS = (
         LEASES,
         "        return now_ns >= self.ends_ns or self.grants <= 0",
         "        return False",
-        first_seed=9,
     ),
     Mutation(
         "a place that never expires",
@@ -1771,7 +1695,6 @@ MUTATIONS = (
             ),
             Edit(RELEASE_LUA, " or not call('HGET', 'lockd:identity', 'electorate')", ""),
         ),
-        first_seed=182,
     ),
     one(
         "a turn that is over leaves the old place where it was refused",
@@ -1826,7 +1749,6 @@ MUTATIONS = (
         CAMPAIGNS,
         "attempt.waited_us = queue.place.waited_us(now_ns)",
         "attempt.waited_us = max(0, self._masters.clock_us(now_ns) - (queue.place.since_ns + self.wall_ahead_ns) // 1_000)",
-        first_seed=154,
     ),
     Mutation(
         "a full set that drops the oldest",
@@ -1945,7 +1867,6 @@ MUTATIONS = (
         POLLS,
         "if refusal is not None and now_ns >= until_ns:",
         "if False:",
-        first_seed=30,
     ),
     one(
         "a tenure is handed on to a value, which no master shows",
@@ -2009,7 +1930,6 @@ MUTATIONS = (
         LOCKS,
         "            lease.said_released = is_plain(lease.token)\n",
         "            self._renewals._was_released(lease, now_ns)\n            return\n",
-        first_seed=30,
     ),
     one(
         "what is gone is free here, though nobody has said that he gave it back",

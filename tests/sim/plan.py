@@ -261,10 +261,33 @@ def _scenes() -> tuple[Theme, ...]:
     )
 
 
+def themes() -> tuple[Theme, ...]:
+    """What runs are about."""
+    return (*_THEMES, *_scenes())
+
+
+def _begun(seed: int) -> tuple[random.Random, int]:
+    """The dice of a plan, and the place of its theme in `themes`."""
+    dice = random.Random(f"plan {seed}")
+    return dice, dice.choice(range(len(themes())))
+
+
+def theme_of(seed: int) -> int:
+    """The place in `themes` of what its run is about."""
+    return _begun(seed)[1]
+
+
+def sort_of(seed: int) -> tuple[object, ...]:
+    """The same for runs that are about the same: what one of them finds, another is likely to find."""
+    shape = draw(seed).shape
+    apps = shape.pools, shape.joint, shape.plain, shape.crowded, shape.taking_turns
+    return theme_of(seed), *apps, shape.keep_ms > 0
+
+
 def draw(seed: int) -> Plan:
     """The plan of a seed."""
-    dice = random.Random(f"plan {seed}")
-    theme = dice.choice((*_THEMES, *_scenes()))
+    dice, number = _begun(seed)
+    theme = themes()[number]
     shape = _shape(dice, theme)
     faults = [*_faults(dice, theme, shape)]
     dice = random.Random(f"journals {seed}")

@@ -12,11 +12,9 @@ from pathlib import Path
 
 from tests.lab import inventory
 from tests.lab.lab import Lab
+from tests.lab.waiting import LIMIT_S
 
 _RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
-
-# The machine may be busy with other things: this only ends what hangs.
-LIMIT_S = 3600
 
 
 @dataclass(frozen=True)

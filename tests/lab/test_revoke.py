@@ -67,7 +67,6 @@ def test_until_somebody_says_that_it_is_ours_again_plays_stop(
     refused.must_stop_with("and still in lock_apps: a2", "agents/a2.revoked", "Nothing was changed")
 
 
-@pytest.mark.thorough
 def test_it_is_let_in_again_with_other_secrets(cluster: Cluster, on: Any, shut_out: Before) -> None:
     (cluster.lab.folder / "secrets/agents/a2.revoked").unlink()
     play(cluster.lab, "site.yml").must_work()

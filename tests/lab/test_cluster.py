@@ -109,7 +109,7 @@ def test_a_master_speaks_only_to_who_has_a_certificate_of_the_cluster(cluster: C
     assert "Error" in talk(on, "")
     assert "Error" in talk(on, older)
     # It closes the connection.
-    plain = "bash -c 'exec 3<>/dev/tcp/10.77.0.11/6379; echo PING >&3; cat <&3'"
+    plain = f"timeout {PATIENCE_S:g} bash -c 'exec 3<>/dev/tcp/10.77.0.11/6379; echo PING >&3; cat <&3'"
     assert "NOAUTH" not in on("a1").run(plain).stdout
 
 

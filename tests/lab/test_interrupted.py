@@ -121,9 +121,8 @@ def test_a_master_that_was_being_upgraded_is_back_after_the_next_run(cluster: Cl
     offer_redis(m5, "+lab2")
 
     def stopped_for_it() -> bool:
-        return (
-            on("m5").file("/run/lockd-master.held").exists and not on("m5").service("lockd-master").is_running
-        )
+        held = "test -e /run/lockd-master.held && ! systemctl is-active --quiet lockd-master && echo held"
+        return "held" in m5.run("sh", "-c", held)
 
     with at_work(cluster.lab, "upgrade_redis.yml, its controller killed in the middle, and again") as work:
         play_until(cluster, "upgrade_redis.yml", stopped_for_it, "m5 is stopped for its upgrade")

@@ -11,6 +11,7 @@ from tests.lab.conftest import Cluster
 from tests.lab.lab import APPS, MASTERS
 from tests.lab.looks import votes
 from tests.lab.plays import play
+from tests.lab.waiting import PATIENCE_S
 
 # What `systemctl edit lockd-master` leaves.
 EDIT_A_UNIT = (
@@ -86,6 +87,6 @@ def test_without_tls_locks_are_taken_and_no_certificate_is_made(without_tls: Clu
     assert votes(on) == dict.fromkeys(FEWER["lock_masters"], 1)
     assert on("a1").run(f"lockctl run --ttl {inventory.TTL} lab:plain -- true").rc == 0
     talk = "exec 3<>/dev/tcp/10.77.0.11/6379; printf 'PING\\r\\n' >&3; head -1 <&3"
-    assert "NOAUTH" in on("a1").check_output(f'timeout 5 bash -c "{talk}"')
+    assert "NOAUTH" in on("a1").check_output(f'timeout {PATIENCE_S:g} bash -c "{talk}"')
     assert not (without_tls.lab.folder / "secrets-plain/tls").exists()
     assert not on("a1").file("/etc/lockd/agent.pem").exists

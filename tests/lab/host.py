@@ -79,6 +79,8 @@ class Host:
         etc = self.merged / "etc"
         (etc / "hostname").write_text(self.name + "\n")
         (etc / "hosts").write_text(hosts_file)
+        # However old the image is: a host of the same repository has read what is in it a moment ago.
+        os.utime(self.merged / "var/lib/apt/lists")
         for home, owner in (("root", 0), ("home/ops", 1000)):
             self._let_in(self.merged / home / ".ssh", owner, public_key)
 

@@ -1,11 +1,12 @@
 """An app that takes and releases locks all the time, one line of JSON for each: run on an app host by its
 agent's Python.
 
-    app.py HOST FILE
+    app.py HOST FILE TTL PATIENCE
 
 Two kinds of locks in turn: one that both app hosts want (`lab:shared`), for which it waits, and one that
 nobody else wants, of another name each time, which it must get at once. Times are CLOCK_BOOTTIME in ns, which
-all hosts of a lab share, so that the lines of two hosts can be laid side by side.
+all hosts of a lab share, so that the lines of two hosts can be laid side by side. TTL and PATIENCE are in
+seconds: of each lock, and for how long an agent that restarts is asked again.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import Any, TextIO
 
 from lockd import AgentUnreachable, Client, Draining, LockdError
 
-TTL_S = 3.0
-WAIT_S = 30.0
+# The longest that an agent lets an app wait, unless its configuration says otherwise.
+WAIT_S = 60.0
 HOLD_S = 0.02
 REST_S = 0.03
 
@@ -35,17 +36,17 @@ def stop(number: int, frame: object) -> None:
     stopping = True
 
 
-def one_turn(client: Client, resource: str, wait_s: float) -> dict[str, Any]:
+def one_turn(client: Client, resource: str, ttl_s: float, wait_s: float, patience_s: float) -> dict[str, Any]:
     """Take it, hold it for a moment, give it back. An agent that restarts is asked again, as its errors
     say."""
     asked_ns, again = now_ns(), 0
     while True:
         try:
-            lease = client.acquire(resource, ttl=TTL_S, wait=wait_s)
+            lease = client.acquire(resource, ttl=ttl_s, wait=wait_s)
             break
         except (Draining, AgentUnreachable):
             again += 1
-            if now_ns() - asked_ns > WAIT_S * 1e9:
+            if now_ns() - asked_ns > patience_s * 1e9:
                 raise
             time.sleep(0.05)
     got_ns = now_ns()
@@ -63,7 +64,7 @@ def one_turn(client: Client, resource: str, wait_s: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def run(host: str, out: TextIO) -> None:
+def run(host: str, out: TextIO, ttl_s: float, patience_s: float) -> None:
     client = Client("/run/lockd/lockd.sock")
     turn = 0
     while not stopping:
@@ -71,7 +72,7 @@ def run(host: str, out: TextIO) -> None:
         resource, wait_s = ("lab:shared", WAIT_S) if turn % 2 else (f"lab:{host}:{turn}", 0.0)
         asked_ns = now_ns()
         try:
-            line = one_turn(client, resource, wait_s)
+            line = one_turn(client, resource, ttl_s, wait_s, patience_s)
         except LockdError as error:
             line = {"resource": resource, "asked_ns": asked_ns, "error": f"{type(error).__name__}: {error}"}
         out.write(json.dumps(line) + "\n")
@@ -82,4 +83,4 @@ def run(host: str, out: TextIO) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, stop)
     with open(sys.argv[2], "w", encoding="utf-8") as lines:
-        run(sys.argv[1], lines)
+        run(sys.argv[1], lines, float(sys.argv[3]), float(sys.argv[4]))

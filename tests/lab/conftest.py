@@ -1,33 +1,43 @@
 """The lab of a test run: eight bare hosts, then the cluster that `site.yml` makes of them, and what is done
-to it. All files share it, so they have an order."""
+to it. All files share it, so they have an order.
+
+    pytest tests/lab -m "not thorough"      the smoke of `make test`: minutes
+    pytest tests/lab                        every play, as in `make test-all`: two hours
+
+The smoke shows on one cluster that site.yml works on bare hosts, that a second run changes nothing, what is
+then on the hosts, and that apps don't notice a rolling restart. With it come the tests that need neither
+hosts nor Ansible. A test that does is thorough unless it is marked `smoke`: so the smoke stays small by
+itself.
+
+LOCKD_LAB=NAME     another lab than that of other runs, which wait for each other
+LOCKD_LAB_KEEP=1   for whoever writes tests: hosts and cluster are left standing, and the next run takes them
+                   as they are
+LOCKD_LAB_PLAIN=1  all plays as users have them, without Mitogen
+"""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.lab import ground, inventory
-from tests.lab.lab import Busy, Lab
+from tests.lab import ground, inventory, local_ansible
+from tests.lab.lab import Lab
 from tests.lab.plays import play
 from tests.lab.report import REPORT
+from tests.lab.waiting import LIMIT_S, PATIENCE_S
 
 NAME = os.environ.get("LOCKD_LAB", "lockdlab-test")
-
-# For whoever writes tests: hosts and cluster are left standing, and the next run takes them as they are.
 KEEP = bool(os.environ.get("LOCKD_LAB_KEEP"))
 
-# The first site.yml by Mitogen too, as all others: `make test` has little time.
-QUICK = bool(os.environ.get("LOCKD_LAB_QUICK"))
-
-# A play on a busy machine takes minutes. This only ends what hangs.
-LIMIT_S = 3600
-
+# Labs of tests that need hosts of their own.
+OF_DEBIAN_13, WITHOUT_TLS, LEFT_BEHIND = f"{NAME}-13", f"{NAME}-tls", f"{NAME}-left"
 
 # Bare hosts first, and last the end of the cluster; what isn't named comes before all. A machine that takes
 # another's place has the Redis of the image: so that is before there is a newer one.
@@ -39,12 +49,30 @@ ORDER = (
 )  # fmt: skip
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "smoke: needs hosts or runs Ansible, and is in `make test` all the same"
+    )
+    # The tests beside this folder may be run a second time. Here that plugin is not installed, and nothing
+    # is: a cluster that all share can't be put back.
+    if not config.pluginmanager.hasplugin("rerunfailures"):
+        config.addinivalue_line("markers", "flaky: run once more, by pytest-rerunfailures")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ours = [item for item in items if item.path.parent == Path(__file__).parent]
     for item in ours:
         item.add_marker(pytest.mark.timeout(LIMIT_S))
+        if takes_long(item) and item.get_closest_marker("smoke") is None:
+            item.add_marker(pytest.mark.thorough)
     ours.sort(key=lambda item: ORDER.index(item.path.stem) if item.path.stem in ORDER else -1)
     items[:] = [item for item in items if item not in ours] + ours
+
+
+def takes_long(item: pytest.Item) -> bool:
+    """Each start of Ansible is two seconds of a processor."""
+    return isinstance(item, pytest.Function) and bool({"make_lab", "ansible"} & set(item.fixturenames))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -54,27 +82,48 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.line(line)
 
 
+@contextmanager
+def standing(lab: Lab, *, keep: bool = False) -> Iterator[Lab]:
+    """Its bare hosts run inside the `with`; or those that are there, where they are kept."""
+    with lab.locked(wait=True):
+        try:
+            if not (keep and all(host.running for host in lab.hosts.values())):
+                lab.up()
+            inventory.write(lab)
+            yield lab
+        finally:
+            if not keep:
+                lab.down()
+
+
+MakeLab = Callable[..., AbstractContextManager[Lab]]
+
+
 @pytest.fixture(scope="session")
-def lab() -> Iterator[Lab]:
-    """Bare hosts, or with LOCKD_LAB_KEEP=1 those that are there."""
+def ansible() -> None:
+    """For what runs Ansible on this machine."""
+    if not (local_ansible.PROGRAMS / "ansible-playbook").exists():
+        pytest.skip("no Ansible here: make test-lab")
+
+
+@pytest.fixture(scope="session")
+def make_lab() -> MakeLab:
+    """For bare hosts: skips where there can be none. What a run left that was killed is removed first; of the
+    lab that most tests share, when that is made."""
     pytest.importorskip("testinfra", reason="no Ansible and testinfra here: make test-lab")
     try:
         ground.require()
     except ground.Unfit as why:
         pytest.skip(f"no lab of real hosts here: {why}")
-    lab = Lab(NAME)
-    try:
-        with lab.locked():
-            try:
-                if not (KEEP and all(host.running for host in lab.hosts.values())):
-                    lab.up()
-                inventory.write(lab)
-                yield lab
-            finally:
-                if not KEEP:
-                    lab.down()
-    except Busy as why:
-        pytest.skip(str(why))
+    for name in (OF_DEBIAN_13, WITHOUT_TLS, LEFT_BEHIND):
+        Lab(name).remove_if_dead()
+    return standing
+
+
+@pytest.fixture(scope="session")
+def lab(make_lab: MakeLab) -> Iterator[Lab]:
+    with make_lab(Lab(NAME), keep=KEEP) as lab:
+        yield lab
 
 
 @dataclass(frozen=True)
@@ -85,14 +134,16 @@ class Cluster:
 
 
 @pytest.fixture(scope="session")
-def cluster(lab: Lab) -> Cluster:
+def cluster(lab: Lab, request: pytest.FixtureRequest) -> Cluster:
+    """The first site.yml is as users have it where there is time for that: in each run but the smoke's."""
     if not (KEEP and "running" in lab.host("a1").run("systemctl", "list-units", "lockd.service")):
-        played = play(lab, "site.yml", as_users_do=not QUICK).must_work()
+        thorough = any(item.get_closest_marker("thorough") for item in request.session.items)
+        played = play(lab, "site.yml", as_users_do=thorough).must_work()
         REPORT.ran("site.yml, on bare hosts", played.took_s, played.recap)
     return Cluster(lab)
 
 
-READ = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=20).read().decode())"
+READ = f"import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout={PATIENCE_S}).read().decode())"
 
 
 @pytest.fixture(scope="session")

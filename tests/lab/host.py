@@ -13,7 +13,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 
 from tests.lab.ground import cgroup_roots
+from tests.lab.waiting import PATIENCE_S, until
 
 # What nspawn returns when systemd inside wants to reboot: start it again.
 _REBOOT = 133
@@ -79,6 +79,8 @@ class Host:
         etc = self.merged / "etc"
         (etc / "hostname").write_text(self.name + "\n")
         (etc / "hosts").write_text(hosts_file)
+        # However old the image is: a host of the same repository has read what is in it a moment ago.
+        os.utime(self.merged / "var/lib/apt/lists")
         for home, owner in (("root", 0), ("home/ops", 1000)):
             self._let_in(self.merged / home / ".ssh", owner, public_key)
 
@@ -148,13 +150,13 @@ class Host:
             "--capability=CAP_NET_ADMIN", "--console=pipe",
         ]  # fmt: skip
 
-    def wait_booted(self, within_s: float = 60.0) -> None:
-        """Until systemd has started everything. TimeoutError with the end of the console when it doesn't."""
-        deadline_s = time.monotonic() + within_s
-        while (state := self._state()) not in ("running", "degraded"):
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"{self.name} is '{state}'; its console ends with:\n{self.console_tail()}")
-            time.sleep(0.05)
+    def wait_booted(self) -> None:
+        """Until systemd has started everything. AssertionError with the end of the console when it
+        doesn't."""
+        try:
+            until(lambda: self._state() in ("running", "degraded"), f"{self.name} has booted")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; its console ends with:\n{self.console_tail()}") from None
 
     def console_tail(self) -> str:
         return self.console.read_text(errors="replace")[-3000:] if self.console.exists() else ""
@@ -165,7 +167,7 @@ class Host:
             return "not started"
         asked = subprocess.run(
             [*enter(leader), "systemctl", "is-system-running"],
-            capture_output=True, text=True, check=False, timeout=30,
+            capture_output=True, text=True, check=False, timeout=PATIENCE_S,
         )  # fmt: skip
         return asked.stdout.strip()
 
@@ -176,26 +178,21 @@ class Host:
                 return pid
         return None
 
-    def run(self, *command: str, within_s: float = 60.0) -> str:
+    def run(self, *command: str) -> str:
         """Run as root inside, without ssh; returns what it printed. CalledProcessError when it fails."""
         leader = self.leader()
         if leader is None:
             raise RuntimeError(f"{self.name} is not running")
         done = subprocess.run(
-            [*enter(leader), *command], capture_output=True, text=True, check=True, timeout=within_s
+            [*enter(leader), *command], capture_output=True, text=True, check=True, timeout=PATIENCE_S
         )
         return done.stdout
 
     def kill(self) -> None:
         """As if the power went: no process of it gets to do anything more. Its disk stays."""
-        deadline_s = time.monotonic() + 30
-        while self._processes():
-            self._kill_once()
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"processes of {self.name} can't be killed: {self._processes()}")
-            time.sleep(0.02)
+        until(self._killed, f"{self.name} has no process any more")
 
-    def _kill_once(self) -> None:
+    def _killed(self) -> bool:
         for group in self.cgroups:
             with contextlib.suppress(OSError):
                 (group / "cgroup.kill").write_text("1")
@@ -203,6 +200,7 @@ class Host:
         for pid in self._processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
+        return not self._processes()
 
     def _processes(self) -> list[int]:
         """All processes in its control groups and those below, which come and go meanwhile. Some are in the
@@ -252,7 +250,7 @@ def _remove_group(group: Path) -> None:
 
 def call(*command: str) -> None:
     """Run it; what it had to say is in the error when it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     if done.returncode != 0:
         print(done.stderr, file=sys.stderr)
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")

@@ -12,21 +12,47 @@ from typing import Any
 import yaml
 
 from tests.lab.lab import APPS, GATEWAY, MASTERS, MONITORING, REPOSITORY, Lab
+from tests.lab.waiting import PATIENCE_S
 
 ANSIBLE = REPOSITORY / "ansible"
 
-# Short, so that a whole quarantine (max TTL × 1.01 + 1 s) can be waited out in a test.
-MAX_TTL_MS = 5000
+# What is held with this TTL outlasts the restart of an agent on a machine that stands still for ten seconds
+# meanwhile. And whole quarantines (max TTL × 1.01 + 1 s) are waited out in tests.
+MAX_TTL_MS = 20_000
+LONGER_MAX_TTL_MS = MAX_TTL_MS + 2_000
+TTL = f"{MAX_TTL_MS}ms"
+"""Of all that tests lock, as `lockctl --ttl` has it."""
+
+# A machine that is busy with other things is no master in trouble.
+PATIENT = {
+    "timeouts": {"master_ms": 5_000, "connect_ms": 5_000, "dead_ms": 20_000},
+    "clock_skew_allowance_ms": 5_000,
+}
 
 VARIABLES: Mapping[str, Any] = {
     "ansible_user": "ops",
     "lockd_cluster": "lab",
     "lockd_max_ttl_ms": MAX_TTL_MS,
+    "lockd_settings": PATIENT,
+    # As the inventory for Vagrant has it. Forming that waits: test_prechecks.py.
+    "lockd_cluster_unused": True,
     "lockd_time_sync_servers": [GATEWAY],
     # Compiling takes two minutes for each of the versions that tests make: one of them is for that.
     "lockd_compiled": False,
     # There is no package of it in a distribution, and the lab has no way out.
     "lockd_grafana_enabled": False,
+    # For what a host does by itself, plays have as much patience as tests.
+    **dict.fromkeys(
+        (
+            "all_well_patience_s",
+            "lockd_ready_patience_s",
+            "lockd_redis_master_patience_s",
+            "lockd_time_sync_patience_s",
+            "lockd_prometheus_patience_s",
+            "lockd_alertmanager_patience_s",
+        ),
+        int(PATIENCE_S),
+    ),
 }
 
 
@@ -70,7 +96,7 @@ def document(lab: Lab, changes: Mapping[str, Any], apps: Mapping[str, str] = APP
 def playbook_command(lab: Lab, words: Sequence[str], inventory: str = "inventory") -> list[str]:
     program = Path(sys.executable).with_name("ansible-playbook")
     found = str(program) if program.exists() else shutil.which("ansible-playbook") or "ansible-playbook"
-    return [found, "-i", str(lab.folder / inventory / "hosts.yml"), *words]
+    return lab.ours([found, "-i", str(lab.folder / inventory / "hosts.yml"), *words])
 
 
 def environment(lab: Lab) -> dict[str, str]:
@@ -79,7 +105,9 @@ def environment(lab: Lab) -> dict[str, str]:
         "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
         "ANSIBLE_NOCOLOR": "1",
         # All labs have the same addresses: a connection of one must not be taken for that of another.
-        "ANSIBLE_SSH_CONTROL_PATH": f"/run/{lab.name}-ansible-%%C",
+        "ANSIBLE_SSH_CONTROL_PATH": f"{lab.sockets}/a-%%C",
+        # Until a host answers, and until sudo does.
+        "ANSIBLE_TIMEOUT": f"{PATIENCE_S:.0f}",
     }
 
 

@@ -2,8 +2,8 @@
 
     knocker.py ADDRESS PORT FILE
 
-Connects in a tight loop until FILE is there, and writes into FILE.said how often it tried and got in. Each
-try is given up after a few thousandths of a second, so that none outlives the moment it is to catch.
+Connects in a tight loop until it is killed, and writes into FILE how often it has tried and got in. Each try
+is given up after a few thousandths of a second, so that none outlives the moment it is to catch.
 """
 
 import os
@@ -34,14 +34,14 @@ def got_in(one: socket.socket) -> bool:
 
 def main(address: str, port: int, file: str) -> None:
     tried = inside = 0
-    while not os.path.exists(file):
+    while True:
         trying = [knock(address, port) for _ in range(AT_ONCE)]
         time.sleep(GIVEN_UP_AFTER_S)
         inside += sum(map(got_in, trying))
         tried += AT_ONCE
-    with open(f"{file}.new", "w") as said:
-        said.write(f"{tried} {inside}")
-    os.rename(f"{file}.new", f"{file}.said")
+        with open(f"{file}.new", "w") as said:
+            said.write(f"{tried} {inside}")
+        os.rename(f"{file}.new", file)
 
 
 if __name__ == "__main__":

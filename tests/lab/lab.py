@@ -14,13 +14,15 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from tests.harness.programs import loaded
 from tests.lab import ground, image
 from tests.lab.host import Host, call, mounts_below
+from tests.lab.waiting import PATIENCE_S
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WHEELHOUSE = REPOSITORY / "ansible/roles/lockd/files/wheelhouse.py"
@@ -35,8 +37,14 @@ MASTER_SOCKET = "/run/lockd-master/redis.sock"
 # So many boot side by side.
 AT_ONCE = 20
 
+# What is run on this machine for a lab is in the lab's control groups, with all that it starts and leaves
+# behind: plays, and ssh that waits for the next of them. So it ends with the lab, whatever became of who
+# started it.
+_JOIN = """for group in {groups}; do echo $$ >$group/cgroup.procs; done"""
+
 # ssh and what Ansible calls beside it, run where the hosts can be reached.
 _INSIDE = """#!/bin/sh
+{join}
 exec nsenter --net=/run/netns/{lab} {program} "$@"
 """
 
@@ -48,10 +56,10 @@ Host *
   StrictHostKeyChecking no
   UserKnownHostsFile /dev/null
   LogLevel ERROR
-  ConnectTimeout 10
+  ConnectTimeout {patience:.0f}
   ControlMaster auto
   ControlPersist 60
-  ControlPath /run/{lab}-%C
+  ControlPath {sockets}/%C
 """
 
 
@@ -90,16 +98,26 @@ class Lab:
             self.name, name, self.addresses[name], self.folder / name, image.root_folder(self.release)
         )
 
+    @property
+    def sockets(self) -> Path:
+        """Those of ssh: their paths have to be short."""
+        return Path("/run") / self.name
+
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Nobody else starts, uses or stops it meanwhile. Raises Busy."""
+    def locked(self, *, wait: bool = False) -> Iterator[None]:
+        """Nobody else starts, uses or stops it meanwhile. Raises Busy, or waits until the other has ended."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with self.folder.with_suffix(".lock").open("w") as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise Busy(f"the lab {self.name} is in use by another process") from None
             yield
+
+    def remove_if_dead(self) -> None:
+        """What a run left that was killed: a lab that is in use is locked."""
+        with suppress(Busy), self.locked():
+            self.down()
 
     def up(self, only: Sequence[str] | None = None) -> None:
         """Fresh hosts, whatever was there before; returns when they have booted and let us in by ssh."""
@@ -115,6 +133,7 @@ class Lab:
     def _make_folder(self) -> None:
         """Hosts' disks are in this machine's memory, or on its disk where there is too little of it."""
         self.folder.mkdir(parents=True)
+        self.sockets.mkdir(mode=0o700)
         size = ground.disk_in_memory_bytes(self.more)
         if size is None:
             print(f"{self.name}: too little memory, so its hosts share this machine's disk", file=sys.stderr)
@@ -150,9 +169,8 @@ class Lab:
 
     def down(self) -> None:
         """Remove all that carries its name: also what an interrupted run left half made."""
-        for host in (*self.hosts.values(), *self._left_over()):
+        for host in (*self._left_over(), *self.hosts.values()):
             host.remove()
-        self._stop_time_server()
         for path in mounts_below(self.folder):
             call("umount", path)
         subprocess.run(["ip", "netns", "del", self.name], check=False, capture_output=True)
@@ -163,13 +181,15 @@ class Lab:
             call("umount", str(self.folder))
         if self.folder.exists():
             shutil.rmtree(self.folder)
+        shutil.rmtree(self.sockets, ignore_errors=True)
 
     def _left_over(self) -> Iterator[Host]:
-        """Of a lab of this name that was larger."""
-        for folder in self.folder.glob("w*/merged"):
-            name = folder.parent.name
-            if name not in self.addresses:
-                yield Host(self.name, name, "", folder.parent, image.root_folder(self.release))
+        """Whatever of this lab has processes or a disk: what works for it on this machine, and more hosts
+        than it has now."""
+        groups = (path for tree in ground.cgroup_roots() for path in (tree / self.name).glob("*/"))
+        disks = (path.parent for path in self.folder.glob("*/merged"))
+        for name in {path.name for path in chain(groups, disks)} - self.addresses.keys():
+            yield Host(self.name, name, "", self.folder / name, image.root_folder(self.release))
 
     def _make_network(self) -> None:
         call("ip", "netns", "add", self.name)
@@ -177,21 +197,27 @@ class Lab:
             "link add br0 type bridge", f"addr add {GATEWAY}/16 dev br0", "link set br0 up", "link set lo up",
         ):  # fmt: skip
             call("ip", "-n", self.name, *words.split())
-        server = subprocess.Popen(
-            [*self.inside, sys.executable, str(Path(__file__).with_name("time_server.py")), GATEWAY],
+        for group in self._controller.cgroups:
+            group.mkdir(parents=True)
+        server = self.ours([sys.executable, str(Path(__file__).with_name("time_server.py")), GATEWAY])
+        subprocess.Popen(
+            [*self.inside, *server],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True,
         )  # fmt: skip
-        for group in self._time_server_groups():
-            group.mkdir(parents=True, exist_ok=True)
-            (group / "cgroup.procs").write_text(str(server.pid))
 
-    def _time_server_groups(self) -> list[Path]:
-        return [tree / self.name / "time-server" for tree in ground.cgroup_roots()]
+    @property
+    def _controller(self) -> Host:
+        """This machine, as far as it works for the lab: a host without a disk."""
+        return Host(self.name, "controller", GATEWAY, self.folder / "controller", Path("/"))
 
-    def _stop_time_server(self) -> None:
-        """It is a 'host' without a disk: whatever is in its group is ended."""
-        Host(self.name, "time-server", GATEWAY, self.folder / "time-server", Path("/")).remove()
+    @property
+    def _join(self) -> str:
+        return _JOIN.format(groups=" ".join(map(str, self._controller.cgroups)))
+
+    def ours(self, command: Sequence[str]) -> list[str]:
+        """The command as one that ends with the lab, at the latest."""
+        return ["sh", "-c", f'{self._join}; exec "$@"', self.name, *command]
 
     @property
     def inside(self) -> list[str]:
@@ -201,13 +227,19 @@ class Lab:
     def _make_keys(self) -> None:
         call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", self.name, "-f", str(self.folder / "id"))
         for user in ("ops", "root"):
-            config = _SSH_CONFIG.format(user=user, folder=self.folder, lab=self.name, aliases=self._aliases())
+            config = _SSH_CONFIG.format(
+                user=user,
+                folder=self.folder,
+                sockets=self.sockets,
+                patience=PATIENCE_S,
+                aliases=self._aliases(),
+            )
             (self.folder / f"ssh_config.{user}").write_text(config)
         binaries = self.folder / "bin"
         binaries.mkdir()
         for program in ("ssh", "sftp", "scp"):
             script = binaries / program
-            script.write_text(_INSIDE.format(lab=self.name, program=shutil.which(program)))
+            script.write_text(_INSIDE.format(join=self._join, lab=self.name, program=shutil.which(program)))
             script.chmod(script.stat().st_mode | stat.S_IXUSR)
 
     @property

@@ -13,13 +13,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tests.lab import inventory
 from tests.lab.host import Host
 from tests.lab.lab import APPS, Lab
 from tests.lab.report import REPORT
+from tests.lab.waiting import PATIENCE_S, until
 
 PYTHON = "/opt/lockd/current/venv/bin/python"
 UNIT = "lab-app.service"
 USER = "shop"
+
+TTL_S = inventory.MAX_TTL_MS / 1000
+
+# Each app gets so many locks at least, however soon all is over that is done meanwhile.
+ENOUGH = 10
 
 
 @dataclass
@@ -54,18 +61,18 @@ class Work:
         )
 
     def must_be_flawless(self) -> None:
-        """Every host got its locks, no request failed, with WAIT or without, no two had the same resource,
-        and fences grew."""
-        for host, lines in self.lines.items():
-            assert len(lines) > 10, f"{host} hardly got to lock anything: {lines}"
+        """No request failed, with WAIT or without, no two had the same resource, and fences grew. That every
+        host got its locks was waited for."""
         assert not self.errors, self.errors[:10]
         self.must_exclude()
 
     def must_exclude(self) -> None:
-        """No two had the same resource, and fences grew; requests may have failed."""
+        """No two had the same resource, and fences grew; requests may have failed. An app that was not let
+        run has a lock no longer than until its deadline."""
         holds = [line for line in self.grants if line["resource"] == "lab:shared"]
         for before, after in pairwise(sorted(holds, key=lambda line: line["got_ns"])):
-            assert before["given_ns"] <= after["got_ns"], f"both had it: {before} and {after}"
+            ended_ns = min(before["given_ns"], before["deadline_ns"])
+            assert ended_ns <= after["got_ns"], f"both had it: {before} and {after}"
             assert before["fence"] < after["fence"], f"fences went back: {before} and {after}"
 
 
@@ -79,10 +86,12 @@ def at_work(lab: Lab, while_: str, on: Sequence[str] = tuple(APPS)) -> Iterator[
         _begin(host)
     try:
         for host in hosts:
-            _wait_for_first_lock(host)
+            _wait_for_locks(host, 1)
         began_s = time.monotonic()
         yield work
         took_s = time.monotonic() - began_s
+        for host in hosts:
+            _wait_for_locks(host, ENOUGH)
     finally:
         for host in hosts:
             host.run("systemctl", "stop", UNIT)
@@ -101,7 +110,7 @@ def _begin(host: Host) -> None:
     (host.merged / "var/lib/lab-app/lines").unlink(missing_ok=True)
     host.run(
         "systemd-run", "--quiet", f"--unit={UNIT}", f"--uid={USER}", "--collect",
-        PYTHON, "/usr/local/lib/lab_app.py", host.name, "/var/lib/lab-app/lines",
+        PYTHON, "/usr/local/lib/lab_app.py", host.name, "/var/lib/lab-app/lines", str(TTL_S), str(PATIENCE_S),
     )  # fmt: skip
 
 
@@ -114,11 +123,11 @@ def lines_of(host: Host) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
-def _wait_for_first_lock(host: Host) -> None:
-    deadline_s = time.monotonic() + 60
-    while not (host.merged / "var/lib/lab-app/lines").exists() or not lines_of(host):
-        if time.monotonic() > deadline_s:
-            raise AssertionError(
-                f"the app of {host.name} has no lock:\n{host.run('journalctl', '-u', UNIT, '-n', '20')}"
-            )
-        time.sleep(0.1)
+def _wait_for_locks(host: Host, count: int) -> None:
+    def granted() -> bool:
+        return sum("got_ns" in line for line in lines_of(host)) >= count
+
+    try:
+        until(granted, f"the app of {host.name} has had {count} locks")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{host.run('journalctl', '-u', UNIT, '-n', '20')}") from None

@@ -10,13 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.lab.inventory import ANSIBLE
+from tests.lab.waiting import LIMIT_S
 
 PROGRAMS = Path(sys.executable).parent
-needs_ansible = pytest.mark.skipif(
-    not (PROGRAMS / "ansible-playbook").exists(), reason="no Ansible here: make test-lab"
-)
-# This only ends what hangs.
-LIMIT_S = 600
+needs_ansible = pytest.mark.usefixtures("ansible")
 
 
 def run(program: str, *words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:

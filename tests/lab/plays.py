@@ -6,17 +6,14 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab import inventory
 from tests.lab.lab import Lab
+from tests.lab.waiting import LIMIT_S
 
 _RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
-
-# The machine may be busy with other things: this only ends what hangs.
-LIMIT_S = 3600
 
 
 @dataclass(frozen=True)
@@ -72,21 +69,21 @@ def play(
     command = inventory.playbook_command(lab, [playbook, *words], inventory_name)
     plain = as_users_do or "LOCKD_LAB_PLAIN" in os.environ
     environment = inventory.environment(lab) if plain else inventory.environment_of_mitogen(lab)
-    began_s = time.monotonic()
-    done = subprocess.run(
-        command, cwd=inventory.ANSIBLE, env=environment, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=within_s,
-    )  # fmt: skip
-    played = Played(playbook, done.returncode, done.stdout, time.monotonic() - began_s)
-    record(lab, played, words)
+    began_s, log = time.monotonic(), new_log(lab, playbook)
+    with log.open("w") as out:
+        done = subprocess.run(
+            command, cwd=inventory.ANSIBLE, env=environment, stdin=subprocess.DEVNULL,
+            stdout=out, stderr=subprocess.STDOUT, check=False, timeout=within_s,
+        )  # fmt: skip
+    played = Played(playbook, done.returncode, log.read_text(), time.monotonic() - began_s)
+    with log.open("a") as out:
+        said = f"{playbook} {' '.join(words)}: status {played.status}, {played.took_s:.0f} s"
+        print("\n", said, sep="", file=out)
     return played
 
 
-def record(lab: Lab, played: Played, words: Sequence[str]) -> None:
-    """All runs are kept beside the lab, for whoever looks for what went wrong."""
+def new_log(lab: Lab, playbook: str) -> Path:
+    """All runs are kept beside the lab, for whoever looks for what goes wrong."""
     logs = lab.folder.with_suffix(".logs")
     logs.mkdir(exist_ok=True)
-    number = len(list(logs.iterdir())) + 1
-    name = f"{number:02}-{Path(played.playbook).stem}.log"
-    head = f"{played.playbook} {' '.join(words)}: status {played.status}, {played.took_s:.0f} s\n"
-    (logs / name).write_text(head + played.output)
+    return logs / f"{len(list(logs.iterdir())) + 1:02}-{Path(playbook).stem}.log"

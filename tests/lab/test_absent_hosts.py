@@ -16,8 +16,6 @@ from tests.lab.looks import masters, passwords, states, votes
 from tests.lab.plays import play
 from tests.lab.waiting import until
 
-pytestmark = pytest.mark.thorough
-
 ALL = dict.fromkeys(MASTERS, 1)
 WIPE = "systemctl stop lockd-master && find /var/lib/lockd-master -mindepth 1 -delete"
 
@@ -171,7 +169,7 @@ def test_an_app_host_is_taken_out_and_brought_back(cluster: Cluster, on: Any) ->
     lab = cluster.lab
     before = passwords(lab)["a2"]
     on("a2").check_output(
-        "systemd-run --collect --unit=holds lockctl run --ttl 3s lab:held -- sleep infinity"
+        f"systemd-run --collect --unit=holds lockctl run --ttl {inventory.TTL} lab:held -- sleep infinity"
     )
     until(lambda: "lab:held" in on("a1").check_output("lockctl locks"), "a2 holds a lock")
     refused = play(lab, "remove_app.yml", "-e", "app=a2", "-e", "remove_app_patience_s=1")

@@ -14,10 +14,8 @@ import pytest
 from tests.lab import inventory
 from tests.lab.conftest import Cluster
 from tests.lab.looks import masters
-from tests.lab.plays import LIMIT_S
-from tests.lab.waiting import until
+from tests.lab.waiting import LIMIT_S, until
 
-pytestmark = pytest.mark.thorough
 REPOSITORY = Path(__file__).resolve().parents[2]
 # Whoever asks an index all the same gets no answer.
 NO_INDEX = {"PIP_NO_INDEX": "1", "PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_EXTRA_INDEX_URL": ""}
@@ -28,7 +26,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("air-gap")
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     command = [sys.executable, str(REPOSITORY / "packaging/air_gap.py"), str(folder), python]
-    packed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=1800)
+    packed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S)
     with tarfile.open(packed.stdout.splitlines()[-1]) as archive:
         archive.extractall(folder, filter="data")
     [found] = [path for path in folder.iterdir() if path.is_dir()]
@@ -38,10 +36,10 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def controller(unpacked: Path) -> Path:
     """With the words of its README."""
-    subprocess.run([sys.executable, "-m", "venv", unpacked / "ansible"], check=True, timeout=300)
+    subprocess.run([sys.executable, "-m", "venv", unpacked / "ansible"], check=True, timeout=LIMIT_S)
     pip = [unpacked / "ansible/bin/pip", "install", "--quiet", "--no-index", "--find-links", "controller"]
     subprocess.run(
-        [*pip, "-r", "controller/requirements.txt"], cwd=unpacked, env=NO_INDEX, check=True, timeout=900
+        [*pip, "-r", "controller/requirements.txt"], cwd=unpacked, env=NO_INDEX, check=True, timeout=LIMIT_S
     )
     return unpacked
 
@@ -51,7 +49,7 @@ def test_a_host_gets_its_agent_from_the_archive(cluster: Cluster, controller: Pa
     hosts = cluster.lab.folder / "inventory/hosts.yml"
     words = ["-i", hosts, "-e", f"lockd_wheelhouse={controller / 'wheels'}", "site.yml"]
     played = subprocess.run(
-        [str(word) for word in (controller / "ansible/bin/ansible-playbook", *words)],
+        cluster.lab.ours([str(word) for word in (controller / "ansible/bin/ansible-playbook", *words)]),
         cwd=controller / "lockd/ansible", env=inventory.environment(cluster.lab) | NO_INDEX,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=LIMIT_S,
     )  # fmt: skip

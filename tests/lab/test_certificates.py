@@ -16,6 +16,7 @@ import yaml
 
 from tests.lab import local_ansible
 from tests.lab.inventory import ANSIBLE
+from tests.lab.waiting import PATIENCE_S
 
 PLAY = [
     {
@@ -28,9 +29,8 @@ PLAY = [
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Callable[..., str]:
+def site(tmp_path: Path, ansible: None) -> Callable[..., str]:
     """What any run of site.yml does about certificates, into tmp_path/tls; `words` are more for Ansible."""
-    pytest.importorskip("ansible", reason="no Ansible here: make test-lab")
     pytest.importorskip("cryptography", reason="no cryptography here: make test-lab")
     (tmp_path / "play.yml").write_text(yaml.safe_dump(PLAY))
     variables = {
@@ -62,7 +62,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "folder": f"{folder}/tls", "cluster": "certified", "passphrase": PASSPHRASE, "ca_days": 3650,
         "days": 825, "masters": {"m1": "m1", "m2": "m2"}, "agents": ["a1"],
     }  # fmt: skip
-    subprocess.run([sys.executable, PROGRAM], input=json.dumps(wanted).encode(), check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, PROGRAM], input=json.dumps(wanted).encode(), check=True, timeout=PATIENCE_S
+    )
     return folder
 
 
@@ -78,12 +80,12 @@ def files(folder: Path, pattern: str) -> dict[str, bytes]:
 def days_left(certificate: Path, days: int) -> bool:
     """Whether it is still good in so many days."""
     look = ["openssl", "x509", "-noout", "-checkend", str(days * 86_400), "-in", str(certificate)]
-    return subprocess.run(look, capture_output=True, check=False, timeout=60).returncode == 0
+    return subprocess.run(look, capture_output=True, check=False, timeout=PATIENCE_S).returncode == 0
 
 
 def believed(certificate: Path, authority: Path, *words: str) -> bool:
     look = ["openssl", "verify", "-x509_strict", *words, "-CAfile", str(authority), str(certificate)]
-    return subprocess.run(look, capture_output=True, check=False, timeout=60).returncode == 0
+    return subprocess.run(look, capture_output=True, check=False, timeout=PATIENCE_S).returncode == 0
 
 
 def test_certificates_that_are_good_for_long_stay(site: Callable[..., str], tmp_path: Path) -> None:
@@ -177,7 +179,7 @@ def signed(folder: Path, name: str, extensions: str) -> Path:
     """What a thief of the authority's key could sign."""
 
     def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=60)
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
 
     (folder / "ext").write_text(extensions)
     new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}")
@@ -208,7 +210,7 @@ def test_nor_another_authority(made: Path) -> None:
     new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     by = ["-CA", "below.pem", "-CAkey", "below.key", "-subj", "/CN=m1", "-addext", "subjectAltName=DNS:m1"]
     words = [*new, *by, "-keyout", "m1.key", "-out", "m1.pem"]
-    subprocess.run(words, cwd=made, check=True, capture_output=True, timeout=60)
+    subprocess.run(words, cwd=made, check=True, capture_output=True, timeout=PATIENCE_S)
     assert not believed(made / "m1.pem", made / "tls/ca.pem", "-untrusted", str(below))
 
 
@@ -337,7 +339,7 @@ def fetch(folder: Path, hosts: dict[str, dict[str, str]]) -> list[str]:
     places = yaml.safe_load((role / "vars/main.yml").read_text())["lockd_cluster_secrets_on_hosts"]
     given = json.dumps({"folder": str(folder), "vault": [], "places": places, "hosts": hosts})
     done = subprocess.run(
-        [sys.executable, program], input=given, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, program], input=given, capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     return done.stdout.split()
 

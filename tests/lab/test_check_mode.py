@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from tests.lab.lab import REPOSITORY
+from tests.lab.local_ansible import needs_ansible
+
+pytestmark = needs_ansible
 
 ASK = REPOSITORY / "ansible/roles/redis_master/tasks/ask.yml"
 
@@ -19,7 +22,6 @@ ASK = REPOSITORY / "ansible/roles/redis_master/tasks/ask.yml"
 def asks(folder: Path, changed: str, *options: str) -> list[str]:
     """What a master heard that was asked for a number, where the answer `changed` says that it was
     changed."""
-    pytest.importorskip("ansible", reason="no Ansible here: make test-lab")
     master, heard = folder / "master", folder / "heard"
     master.write_text(f'#!/bin/sh\ncat >/dev/null\necho "$@" >>{heard}\necho 60000\n')
     master.chmod(0o755)
@@ -45,10 +47,12 @@ def asks(folder: Path, changed: str, *options: str) -> list[str]:
     return heard.read_text().splitlines() if heard.exists() else []
 
 
+@pytest.mark.smoke
 def test_what_only_reads_is_asked_also_in_check_mode(tmp_path: Path) -> None:
     assert asks(tmp_path, "never", "--check") == ["TTL?"]
 
 
+@pytest.mark.smoke
 def test_what_may_change_something_is_not_asked_in_check_mode_and_stops_nothing(tmp_path: Path) -> None:
     assert asks(tmp_path, "60000", "--check") == []
 

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from tests.lab.conftest import Cluster
+from tests.lab.inventory import TTL
 from tests.lab.lab import APPS, MASTER_SOCKET, MASTERS
 from tests.lab.looks import votes
 from tests.lab.plays import play
 from tests.lab.report import REPORT
+from tests.lab.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.smoke
 
 # systemd's own measure, 0 (safe) to 10; what it calls OK ends at 5.
 MOST_EXPOSED = 3.0
@@ -19,7 +23,7 @@ MOST_EXPOSED = 3.0
 
 def test_the_first_run_ends_with_locks_being_taken_from_each_app_host(cluster: Cluster, on: Any) -> None:
     for name in APPS:
-        ran = on(name).run("lockctl run --ttl 2s lab:first -- printenv LOCKD_FENCE")
+        ran = on(name).run(f"lockctl run --ttl {TTL} lab:first -- printenv LOCKD_FENCE")
         assert ran.rc == 0, ran.stderr
         assert int(ran.stdout) > 0
 
@@ -80,7 +84,8 @@ import socket, ssl, sys
 tls = ssl.create_default_context(cafile='/etc/lockd/ca.pem')
 {prepare}
 try:
-    with tls.wrap_socket(socket.create_connection(('10.77.0.11', 6379), 5), server_hostname={name!r}) as link:
+    plain = socket.create_connection(('10.77.0.11', 6379), {patience})
+    with tls.wrap_socket(plain, server_hostname={name!r}) as link:
         link.sendall(b'PING' + bytes((13, 10)))
         print(link.recv(100), link.version())
 except OSError as error:
@@ -90,7 +95,7 @@ OWN = "tls.load_cert_chain('/etc/lockd/agent.pem')"
 
 
 def talk(on: Any, prepare: str, name: str = "m1") -> str:
-    code = TALK.format(prepare=prepare, name=name)
+    code = TALK.format(prepare=prepare, name=name, patience=PATIENCE_S)
     return str(on("a1").check_output("python3 -c %s", code))
 
 
@@ -103,7 +108,8 @@ def test_a_master_speaks_only_to_who_has_a_certificate_of_the_cluster(cluster: C
     # Its alert, or the end of the connection: whatever comes first.
     assert "Error" in talk(on, "")
     assert "Error" in talk(on, older)
-    plain = "timeout 5 bash -c 'exec 3<>/dev/tcp/10.77.0.11/6379; echo PING >&3; cat <&3'"
+    # It closes the connection.
+    plain = f"timeout {PATIENCE_S:g} bash -c 'exec 3<>/dev/tcp/10.77.0.11/6379; echo PING >&3; cat <&3'"
     assert "NOAUTH" not in on("a1").run(plain).stdout
 
 

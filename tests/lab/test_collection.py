@@ -11,9 +11,9 @@ import pytest
 
 from tests.lab import inventory
 from tests.lab.conftest import Cluster
-from tests.lab.plays import LIMIT_S, Played
+from tests.lab.plays import Played
+from tests.lab.waiting import LIMIT_S
 
-pytestmark = pytest.mark.thorough
 REPOSITORY = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 
@@ -29,7 +29,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(*command: object) -> str:
     words = [str(word) for word in command]
-    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, timeout=600).stdout
+    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S).stdout
 
 
 def test_the_plays_of_the_collection_find_the_cluster_as_those_of_the_repository_made_it(

@@ -6,28 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lab import ground, inventory
-from tests.lab.conftest import NAME
+from tests.lab.conftest import OF_DEBIAN_13, MakeLab
 from tests.lab.lab import APPS, MASTERS, Lab
 from tests.lab.load import at_work
 from tests.lab.plays import play
 
-pytestmark = pytest.mark.thorough
-
 
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[Lab]:
-    pytest.importorskip("testinfra", reason="no Ansible and testinfra here: make test-lab")
-    try:
-        ground.require()
-    except ground.Unfit as why:
-        pytest.skip(f"no lab of real hosts here: {why}")
-    lab = Lab(f"{NAME}-13", release="trixie")
-    with lab.locked():
-        lab.up()
-        inventory.write(lab)
+def hosts(make_lab: MakeLab) -> Iterator[Lab]:
+    with make_lab(Lab(OF_DEBIAN_13, release="trixie")) as lab:
         yield lab
-        lab.down()
 
 
 def test_a_cluster_is_made_and_worked_on(hosts: Lab) -> None:

@@ -14,11 +14,11 @@ import yaml
 
 from tests.lab.conftest import Cluster
 from tests.lab.host import Host
+from tests.lab.inventory import MAX_TTL_MS, PATIENT, TTL
 from tests.lab.lab import MASTERS
 from tests.lab.looks import masters
-from tests.lab.waiting import until
+from tests.lab.waiting import LIMIT_S, until
 
-pytestmark = pytest.mark.thorough
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = "/root/lockd.deb"
 HOST = "a2"
@@ -28,7 +28,7 @@ HOST = "a2"
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = REPOSITORY / "packaging/deb/build.py"
     command = [sys.executable, str(program), str(tmp_path_factory.mktemp("deb"))]
-    built = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=900)
+    built = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S)
     return Path(built.stdout.splitlines()[-1])
 
 
@@ -51,7 +51,7 @@ def bare(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture(scope="module")
 def installed(cluster: Cluster, bare: Host, package: Path) -> Host:
     give(bare, PACKAGE, package.read_bytes())
-    said = bare.run("dpkg", "-i", PACKAGE, within_s=300)
+    said = bare.run("dpkg", "-i", PACKAGE)
     assert "systemctl enable --now lockd" in said
     return bare
 
@@ -85,7 +85,8 @@ def configuration() -> dict[str, Any]:
     return {
         "cluster": "lab",
         "masters": [{"name": name, "address": f"{address}:6379"} for name, address in MASTERS.items()],
-        "max_ttl_ms": 5000,
+        "max_ttl_ms": MAX_TTL_MS,
+        **PATIENT,
         "auth": {"username": "agent-a2", "password_file": "/etc/lockd/masters.password"},
         "tls": {
             "ca_file": "/etc/lockd/ca.pem",
@@ -114,7 +115,7 @@ def test_its_manual_says_what_help_says(installed: Host) -> None:
 
 def test_with_what_its_readme_says_it_takes_locks(running: Host, on: Any) -> None:
     until(lambda: all(row["vote"] for row in masters(on, HOST)), "it sees five votes")
-    assert "lab:deb" in running.run("lockctl", "run", "--ttl", "3s", "lab:deb", "--", "lockctl", "locks")
+    assert "lab:deb" in running.run("lockctl", "run", "--ttl", TTL, "lab:deb", "--", "lockctl", "locks")
     assert on(HOST).check_output("systemctl show -P User lockd") == "lockd"
 
 
@@ -128,14 +129,14 @@ def test_an_upgrade_ends_no_lock_and_leaves_its_configuration(running: Host, on:
         "lockctl",
         "run",
         "--ttl",
-        "3s",
+        TTL,
         "lab:kept",
         "--",
         "sleep",
         "infinity",
     )
     until(lambda: "lab:kept" in running.run("lockctl", "locks", "--local"), "it holds a lock")
-    running.run("dpkg", "-i", PACKAGE, within_s=300)
+    running.run("dpkg", "-i", PACKAGE)
     assert running.run("systemctl", "show", "-P", "MainPID", "lockd") != pid
     assert running.run("cat", "/etc/lockd/lockd.yml") == before
     until(lambda: "lab:kept" in running.run("lockctl", "locks", "--local"), "the new agent has taken it over")
@@ -144,7 +145,7 @@ def test_an_upgrade_ends_no_lock_and_leaves_its_configuration(running: Host, on:
 
 
 def test_it_is_removed_and_purged(running: Host) -> None:
-    running.run("dpkg", "--purge", "lockd", within_s=120)
+    running.run("dpkg", "--purge", "lockd")
     left = "ls -d /opt/lockd /etc/lockd /run/lockd /usr/bin/lockctl 2>/dev/null || true"
     assert running.run("sh", "-c", left).strip() == ""
 

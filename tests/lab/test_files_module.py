@@ -18,12 +18,13 @@ import pytest
 import yaml
 
 from tests.lab.lab import REPOSITORY
+from tests.lab.local_ansible import needs_ansible
 
 ANSIBLE = Path(sys.executable).with_name("ansible-playbook")
 Run = Callable[..., dict[str, Any]]
 MINE = {"owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name}
 
-pytestmark = pytest.mark.skipif(not ANSIBLE.exists(), reason="no Ansible here: make test-lab")
+pytestmark = needs_ansible
 
 
 def play(folder: Path, *words: str, callback: str, **arguments: Any) -> str:
@@ -97,6 +98,7 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@pytest.mark.smoke
 def test_folders_and_files_are_made_and_the_second_time_nothing_is_changed(tmp_path: Path, run: Run) -> None:
     folder, file = tmp_path / "a/b", tmp_path / "a/b/c"
     wanted: dict[str, Any] = {
@@ -122,6 +124,7 @@ def test_in_check_mode_it_says_what_it_would_do_and_does_nothing(tmp_path: Path,
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.smoke
 def test_what_is_refused_replaces_nothing_and_says_why(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "file"
     file.write_text("good\n")

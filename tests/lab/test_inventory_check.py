@@ -15,7 +15,7 @@ from tests.lab import local_ansible
 CLUSTER = {"lockd_cluster": "shop", "lockd_max_ttl_ms": 60_000, "lockd_secrets_dir": "/nowhere"}
 Hosts = dict[str, dict[str, Any]]
 
-pytestmark = local_ansible.needs_ansible
+pytestmark = [local_ansible.needs_ansible, pytest.mark.smoke]
 
 
 def checked(folder: Path, masters: Hosts, apps: Hosts) -> subprocess.CompletedProcess[str]:

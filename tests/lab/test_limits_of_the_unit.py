@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.lab.inventory import ANSIBLE
+from tests.lab.local_ansible import needs_ansible
+from tests.lab.waiting import PATIENCE_S
+
+pytestmark = needs_ansible
 
 ROLE = ANSIBLE / "roles/lockd"
 TEMPLATES = [ROLE / "templates" / name for name in ("lockd.service.j2", "memory.conf.j2")]
@@ -18,7 +22,6 @@ TEMPLATES = [ROLE / "templates" / name for name in ("lockd.service.j2", "memory.
 
 def unit_with(limits: dict[str, int], tmp_path: Path) -> dict[str, int]:
     """The numbers that the unit has, with those limits in the inventory."""
-    pytest.importorskip("ansible", reason="no Ansible here: make test-lab")
     unit = tmp_path / "unit"
     variables = {
         "lockd_settings": {"limits": limits}, "lockd_socket_group": "apps", "ansible_managed": "",
@@ -33,7 +36,7 @@ def unit_with(limits: dict[str, int], tmp_path: Path) -> dict[str, int]:
              "-e", f"@{tmp_path}/variables.json", "-m", "ansible.builtin.template",
              "-a", f"src={template} dest={unit}"],
             cwd=ANSIBLE, env={**os.environ, "ANSIBLE_CONFIG": f"{ANSIBLE}/ansible.cfg"},
-            check=True, timeout=170,
+            check=True, timeout=PATIENCE_S,
         )  # fmt: skip
         written += unit.read_text()
     settings = dict(line.split("=", 1) for line in written.splitlines() if "=" in line)

@@ -18,8 +18,6 @@ from tests.lab.looks import doctor, states, votes
 from tests.lab.plays import play
 from tests.lab.waiting import until
 
-pytestmark = pytest.mark.thorough
-
 WIPED = ("m1", "m3", "m5")
 KEPT = tuple(name for name in MASTERS if name not in WIPED)
 WIPE = "systemctl stop lockd-master && find /var/lib/lockd-master -mindepth 1 -delete"

@@ -14,6 +14,7 @@ from alerts.build import main as build
 from tests.harness.prometheus import RULES, output_of, program
 from tests.lab.local_ansible import needs_ansible
 from tests.lab.nowhere import APPS, MASTERS, inventory, judged, rendered
+from tests.lab.waiting import until
 
 pytestmark = needs_ansible
 TARGETS = {
@@ -116,8 +117,9 @@ def test_one_prometheus_takes_two_clusters_and_the_rules_once(tmp_path: Path) ->
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(both))
     said = output_of(promtool, "check", "config", str(tmp_path / "prometheus.yml"))
     assert said.count("rules found") == len(RULES)
-    assert jobs(promtool, tmp_path, "lockd-agents-bank") == {"lockd"}
-    assert jobs(promtool, tmp_path, "lockd-masters-bank") == {"lockd-masters"}
+    for name, job in (("lockd-agents-bank", "lockd"), ("lockd-masters-bank", "lockd-masters")):
+        found = until(lambda name=name: jobs(promtool, tmp_path, name), f"promtool has found {name}")
+        assert found == {job}
 
 
 def jobs(promtool: str, folder: Path, name: str) -> set[str]:

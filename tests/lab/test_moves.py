@@ -18,8 +18,6 @@ from tests.lab.looks import masters, votes
 from tests.lab.plays import Played, play
 from tests.lab.waiting import until
 
-pytestmark = pytest.mark.thorough
-
 ALL = dict.fromkeys(MASTERS, 1)
 MOVES, OLD = "m3", ADDRESSES["m3"]
 ELSEWHERE = "elsewhere"

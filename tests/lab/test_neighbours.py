@@ -12,6 +12,7 @@ import pytest
 from tests.lab import inventory
 from tests.lab.conftest import Cluster
 from tests.lab.plays import play
+from tests.lab.waiting import until
 
 THEIRS = "theirs.service"
 FOLDER = "/srv/rules/lockd"
@@ -29,10 +30,9 @@ def listener(on: Any) -> Iterator[Callable[[str, int], None]]:
 
     def listens(host: str, port: int) -> None:
         on(host).check_output(f"systemd-run --unit={THEIRS} /usr/bin/python3 -m http.server {port}")
-        on(host).check_output(
-            f"timeout 30 bash -c 'until exec 3<>/dev/tcp/127.0.0.1/{port}; do sleep .1; done'"
-        )
         began.append(host)
+        opens = f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}'"
+        until(lambda: on(host).run(opens).rc == 0, "somebody listens")
 
     yield listens
     for host in began:
@@ -106,6 +106,5 @@ def test_a_monitoring_that_is_there_gets_files_and_is_told_how_to_read_them(
     on("mon1").check_output("rm -r /srv/rules /srv/theirs.yml /srv/reloaded")
 
 
-@pytest.mark.thorough
 def test_nothing_of_it_was_left_changed(cluster: Cluster) -> None:
     assert play(cluster.lab, "site.yml").must_work().changed_hosts == []

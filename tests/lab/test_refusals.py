@@ -41,6 +41,7 @@ def test_a_master_that_moves_counts_as_destroyed_only_if_that_is_said(tmp_path: 
     assert "No answer over ssh" in said
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("without", [("m1,m2", "m3"), ("m1,m2,m3", "")])
 def test_no_master_is_replaced_without_a_quorum_of_the_others(
     tmp_path: Path, without: tuple[str, str]
@@ -86,6 +87,7 @@ def test_two_names_of_one_host_are_refused(tmp_path: Path, words: tuple[str, ...
     assert "Nothing was changed." in said
 
 
+@pytest.mark.smoke
 def test_a_master_and_an_app_host_at_one_address_are_refused(tmp_path: Path) -> None:
     said = refused(inventory(tmp_path, apps={"a1": {"ansible_host": "127.0.1.2"}}), "site.yml")
     assert "More than one name for one host: m2, a1 (127.0.1.2 port 1)." in said

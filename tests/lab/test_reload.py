@@ -22,10 +22,11 @@ HELD = "reloaded:held"
 FILE = "/etc/lockd/lockd.yml"
 # More leases than by default: their memory comes with them.
 RELOADED = {
+    **inventory.PATIENT,
     "classes": [{"name": "reloaded", "match": "reloaded:*", "max_ttl_ms": 1_000}],
     "limits": {"leases": 200_000},
 }
-RESTARTED = {**RELOADED, "timeouts": {"dead_ms": 2_500}}
+RESTARTED = {**RELOADED, "timeouts": {**inventory.PATIENT["timeouts"], "dead_ms": 25_000}}
 
 
 @pytest.fixture
@@ -36,8 +37,8 @@ def restored(cluster: Cluster) -> Iterator[None]:
 
 @pytest.fixture
 def holder(cluster: Cluster, on: Any) -> Iterator[str]:
-    """Of a lease for two seconds, renewed again and again; the token's begin."""
-    run = f"lockctl run --ttl 2s {HELD} -- sleep infinity"
+    """Of a lease that is renewed again and again; the token's begin."""
+    run = f"lockctl run --ttl {inventory.TTL} {HELD} -- sleep infinity"
     on("a1").check_output(f"systemd-run --collect --unit={HOLDER} {run}")
     yield until(lambda: held_by(on), "the lease")
     on("a1").run(f"systemctl stop {HOLDER}")
@@ -64,14 +65,13 @@ def memory_high(on: Any) -> int:
     return int(on("a1").check_output("systemctl show --value -p MemoryHigh lockd"))
 
 
-@pytest.mark.thorough
 def test_another_class_is_reloaded_and_no_holder_notices(
     cluster: Cluster, on: Any, holder: str, restored: None
 ) -> None:
     before, memory = pids(on), memory_high(on)
     # As a play that was interrupted when all was written.
     configured(cluster, RELOADED, "--tags", "lockd", "--skip-tags", "run")
-    assert on("a1").run("lockctl lock reloaded:new --ttl 5s").rc == 0
+    assert on("a1").run(f"lockctl lock reloaded:new --ttl {inventory.TTL}").rc == 0
     with holding(cluster.lab, "site.yml with another class, which is reloaded") as held:
         played = configured(cluster, RELOADED, "--tags", "lockd")
     held.must_have_been_kept()
@@ -79,7 +79,7 @@ def test_another_class_is_reloaded_and_no_holder_notices(
     assert pids(on) == before
     assert held_by(on) == holder
     for name in APPS:
-        refused = on(name).run("lockctl lock reloaded:newer --ttl 5s")
+        refused = on(name).run(f"lockctl lock reloaded:newer --ttl {inventory.TTL}")
         assert "class 'reloaded'" in refused.stderr, refused
         checks = json.loads(on(name).run(f"lockctl doctor --json --config {FILE}").stdout)["checks"]
         assert [one["verdict"] for one in checks if one["check"] in ("configuration", "reload")] == ["ok"]

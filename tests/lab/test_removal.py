@@ -11,6 +11,7 @@ from tests.lab.conftest import Cluster
 from tests.lab.lab import APPS, MASTERS
 from tests.lab.looks import votes
 from tests.lab.plays import play
+from tests.lab.waiting import PATIENCE_S
 
 # What `systemctl edit lockd-master` leaves.
 EDIT_A_UNIT = (
@@ -35,7 +36,6 @@ LOOK_FOR_REMAINS = (
 )
 
 
-@pytest.mark.thorough
 def test_nothing_of_it_is_left(removed: Cluster, on: Any) -> None:
     for name in (*MASTERS, *APPS):
         left = on(name).check_output(LOOK_FOR_REMAINS)
@@ -44,7 +44,6 @@ def test_nothing_of_it_is_left(removed: Cluster, on: Any) -> None:
         assert on(name).run("ss --no-header -tln | grep -E ':(6379|9100|9480) '").stdout == ""
 
 
-@pytest.mark.thorough
 def test_what_was_there_before_is_as_it_was_before(removed: Cluster, on: Any) -> None:
     for name in MASTERS:
         assert not on(name).service("redis-server").is_masked
@@ -58,7 +57,6 @@ def test_what_was_there_before_is_as_it_was_before(removed: Cluster, on: Any) ->
         assert not on(name).file("/etc/systemd/system/nftables.service.d/lockd.conf").exists
 
 
-@pytest.mark.thorough
 def test_nobody_is_called_for_a_cluster_that_is_no_more(removed: Cluster, on: Any) -> None:
     for service in ("prometheus", "prometheus-alertmanager", "prometheus-node-exporter"):
         assert not on("mon1").service(service).is_running
@@ -85,11 +83,10 @@ def without_tls(removed: Cluster) -> Cluster:
     return removed
 
 
-@pytest.mark.thorough
 def test_without_tls_locks_are_taken_and_no_certificate_is_made(without_tls: Cluster, on: Any) -> None:
     assert votes(on) == dict.fromkeys(FEWER["lock_masters"], 1)
-    assert on("a1").run("lockctl run --ttl 2s lab:plain -- true").rc == 0
+    assert on("a1").run(f"lockctl run --ttl {inventory.TTL} lab:plain -- true").rc == 0
     talk = "exec 3<>/dev/tcp/10.77.0.11/6379; printf 'PING\\r\\n' >&3; head -1 <&3"
-    assert "NOAUTH" in on("a1").check_output(f'timeout 5 bash -c "{talk}"')
+    assert "NOAUTH" in on("a1").check_output(f'timeout {PATIENCE_S:g} bash -c "{talk}"')
     assert not (without_tls.lab.folder / "secrets-plain/tls").exists()
     assert not on("a1").file("/etc/lockd/agent.pem").exists

@@ -24,11 +24,11 @@ from tests.lab.host import mounts_below
 from tests.lab.lab import ADDRESSES, APPS, MASTER_SOCKET, MASTERS
 from tests.lab.load import at_work
 from tests.lab.looks import masters, votes
-from tests.lab.waiting import until
+from tests.lab.waiting import PATIENCE_S, until
 
 DELAY_S = quarantine_ns(inventory.MAX_TTL_MS) / NS_PER_S
 
-READ = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=20).read().decode())"
+READ = f"import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout={PATIENCE_S}).read().decode())"
 LOG_OF_WATCH = "journalctl --no-pager -o cat --lines=20 -u lockd-guard-watch"
 
 
@@ -109,7 +109,6 @@ def test_an_agent_that_is_killed_ends_no_lock(cluster: Cluster, on: Any) -> None
     held.must_have_been_kept()
 
 
-@pytest.mark.thorough
 def test_what_the_next_agent_finds_no_journal_of_is_lost_and_seen_to_be(cluster: Cluster, on: Any) -> None:
     """Who holds and who tries for it would notice: so the tests with holders do."""
     name, other = APPS
@@ -139,7 +138,6 @@ def test_a_clean_stop_and_start_has_no_delay(cluster: Cluster, master: Master) -
     work.must_be_flawless()
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("stop", ["systemctl stop lockd-master", "redis-cli SHUTDOWN"])
 def test_a_master_that_was_told_not_to_write_its_file_stays_out(
     cluster: Cluster, master: Master, stop: str
@@ -162,7 +160,6 @@ def test_a_master_that_was_told_not_to_write_its_file_stays_out(
     work.must_be_flawless()
 
 
-@pytest.mark.thorough
 def test_a_shutdown_that_systemd_was_not_told_of_is_no_clean_stop(cluster: Cluster, master: Master) -> None:
     before = master.guard()["quarantines"]["settings_unproven"]
     stopped_s = time.clock_gettime(time.CLOCK_MONOTONIC)
@@ -173,7 +170,6 @@ def test_a_shutdown_that_systemd_was_not_told_of_is_no_clean_stop(cluster: Clust
     assert master.guard()["quarantines"]["settings_unproven"] == before + 1
 
 
-@pytest.mark.thorough
 def test_a_stop_that_can_not_be_asked_for_is_no_clean_one(cluster: Cluster, master: Master) -> None:
     """As with a password that the master doesn't know, or a user that may not ask."""
     before = master.guard()["quarantines"]["settings_unproven"]
@@ -189,7 +185,6 @@ def none_forgotten(before: dict[int, int], after: dict[int, int]) -> bool:
     return bool(before) and all(after.get(slot, 0) >= counter for slot, counter in before.items())
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["systemctl restart lockd-master", "systemctl kill -s KILL lockd-master"])
 def test_a_master_that_starts_again_has_forgotten_nothing(cluster: Cluster, master: Master, how: str) -> None:
     before, pid = master.counters(), master.main_pid()
@@ -223,7 +218,6 @@ def status_line(master: Master) -> str:
     return next((line.strip() for line in lines if line.strip().startswith("Status:")), "")
 
 
-@pytest.mark.thorough
 def test_a_stop_during_the_quarantine_counts_for_nothing(cluster: Cluster, master: Master) -> None:
     master.kill()
     until(lambda: master.guard()["state"] == "quarantined", "the quarantine")
@@ -234,7 +228,6 @@ def test_a_stop_during_the_quarantine_counts_for_nothing(cluster: Cluster, maste
     assert master.redis_began_s() - started_s >= DELAY_S
 
 
-@pytest.mark.thorough
 def test_a_changed_aof_behind_a_clean_marker_is_found(cluster: Cluster, master: Master) -> None:
     master.run("systemctl stop lockd-master")
     before = master.quarantines()
@@ -246,7 +239,6 @@ def test_a_changed_aof_behind_a_clean_marker_is_found(cluster: Cluster, master: 
     assert master.redis_began_s() - started_s >= DELAY_S
 
 
-@pytest.mark.thorough
 def test_an_override_ends_the_quarantine_is_counted_and_is_used_up(cluster: Cluster, master: Master) -> None:
     before = master.guard()["overrides"]
     master.kill()
@@ -260,7 +252,6 @@ def test_an_override_ends_the_quarantine_is_counted_and_is_used_up(cluster: Clus
     assert master.redis_began_s() - killed_s >= DELAY_S
 
 
-@pytest.mark.thorough
 def test_a_host_that_is_killed_and_booted_is_dirty(cluster: Cluster, on: Any, master: Master) -> None:
     with at_work(cluster.lab, "a host of a master is killed and booted") as work:
         master.host.kill()
@@ -272,7 +263,6 @@ def test_a_host_that_is_killed_and_booted_is_dirty(cluster: Cluster, on: Any, ma
     work.must_be_flawless()
 
 
-@pytest.mark.thorough
 def test_a_master_whose_data_is_gone_is_blank_and_has_no_vote(cluster: Cluster, on: Any) -> None:
     master = Master(cluster, on, "m5")
     with at_work(cluster.lab, "a master is wiped and admitted") as work:
@@ -371,7 +361,7 @@ def test_a_step_of_the_clock_puts_the_master_into_quarantine(
     before = master.guard()
     with at_work(cluster.lab, "a master's clock is stepped forward") as work:
         stepped_s = time.clock_gettime(time.CLOCK_MONOTONIC)
-        wall_clock.step(3 * 10**9)
+        wall_clock.step(30 * 10**9)
         until(lambda: master.guard()["state"] == "quarantined", "the quarantine")
         master.wait_in_service()
     after = master.guard()
@@ -398,7 +388,6 @@ def test_metrics_of_the_guard_are_there_for_the_exporter(cluster: Cluster, maste
     assert "others_metric 1" in text
 
 
-@pytest.mark.thorough
 def test_what_a_running_master_has_written_is_noted_again_and_again(cluster: Cluster, master: Master) -> None:
     """After a power cut its data is known by the last note: that is to be no older than seconds."""
     master.wait_in_service()
@@ -416,7 +405,6 @@ def now_s(master: Master) -> int:
     return int(master.run("date +%s"))
 
 
-@pytest.mark.thorough
 def test_a_fifo_among_what_a_unit_is_started_with_holds_up_no_start(cluster: Cluster, master: Master) -> None:
     """Nor is it taken for what is written down: the play restarts it."""
     note = "sha256sum --check --status /run/lockd-guard-watch.started-with"

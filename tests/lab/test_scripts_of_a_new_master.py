@@ -38,7 +38,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def take_over(folder: Path) -> None:
-    pytest.importorskip("ansible", reason="no Ansible here: make test-lab")
     hosts = {name: {"ansible_connection": "local"} for name in MASTERS}
     variables = {"ansible_python_interpreter": sys.executable}
     groups = {"lock_masters": {"hosts": hosts}, "lock_apps": {"hosts": {}}}
@@ -53,12 +52,14 @@ def take_over(folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@local_ansible.needs_ansible
 def test_a_new_master_has_the_scripts_of_agents_of_an_older_version(folder: Path) -> None:
     take_over(folder)
     assert {path.name for path in (folder / "m3").iterdir()} == {OLD, NEW}
     assert (folder / "m3" / OLD).read_bytes() == (folder / "m1" / OLD).read_bytes()
 
 
+@local_ansible.needs_ansible
 def test_one_master_alone_brings_it_no_code(folder: Path) -> None:
     (folder / "m1" / PLANTED).write_text("ZXZpbA==\n")
     (folder / "m5" / OLD).write_text("ZXZpbA==\n")

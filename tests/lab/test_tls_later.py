@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lab import ground, inventory
-from tests.lab.conftest import NAME
+from tests.lab import inventory
+from tests.lab.conftest import WITHOUT_TLS, MakeLab
 from tests.lab.lab import APPS, MASTERS, Lab
 from tests.lab.load import at_work
 from tests.lab.plays import play
-
-pytestmark = pytest.mark.thorough
+from tests.lab.waiting import PATIENCE_S
 
 PLAIN, TLS = 6379, 6380
 STEPS = (
@@ -23,20 +22,12 @@ STEPS = (
 
 
 @pytest.fixture(scope="module")
-def plain() -> Iterator[Lab]:
+def plain(make_lab: MakeLab) -> Iterator[Lab]:
     """A cluster of its own, without TLS."""
-    pytest.importorskip("testinfra", reason="no Ansible and testinfra here: make test-lab")
-    try:
-        ground.require()
-    except ground.Unfit as why:
-        pytest.skip(f"no lab of real hosts here: {why}")
-    lab = Lab(f"{NAME}-tls")
-    with lab.locked():
-        lab.up()
+    with make_lab(Lab(WITHOUT_TLS)) as lab:
         inventory.write(lab, {"lockd_tls": False})
         play(lab, "site.yml").must_work()
         yield lab
-        lab.down()
 
 
 def test_tls_comes_to_a_cluster_that_has_none_and_nobody_notices(plain: Lab) -> None:
@@ -61,7 +52,8 @@ def test_tls_comes_to_a_cluster_that_has_none_and_nobody_notices(plain: Lab) -> 
 
 def test_who_connects_needs_no_certificate_where_that_is_said(plain: Lab) -> None:
     without = "import ssl, socket; t = ssl.create_default_context(cafile='/etc/lockd/ca.pem'); " + (
-        f"s = t.wrap_socket(socket.create_connection(('{MASTERS['m1']}', {TLS}), 5), server_hostname='m1'); "
+        f"s = socket.create_connection(('{MASTERS['m1']}', {TLS}), {PATIENCE_S}); "
+        "s = t.wrap_socket(s, server_hostname='m1'); "
         "s.sendall(b'PING\\r\\n'); print(s.recv(100))"
     )
     assert "NOAUTH" not in plain.host("a1").run("sh", "-c", f'python3 -c "{without}" 2>&1 || true')

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.lab.lab import REPOSITORY
+from tests.lab.waiting import PATIENCE_S
 
 INVENTORIES = REPOSITORY / "ansible" / "inventories"
 
@@ -26,7 +27,7 @@ def vagrant(tmp_path: Path) -> list[str]:
 def test_vagrant_finds_nothing_wrong(vagrant: list[str], tmp_path: Path) -> None:
     checked = subprocess.run(
         [*vagrant, "validate", "--ignore-provider"],
-        cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=300,
+        cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
         env={**os.environ, "VAGRANT_HOME": str(tmp_path / "home"),
              "VAGRANT_DOTFILE_PATH": str(tmp_path / "machines"), "VAGRANT_CHECKPOINT_DISABLE": "1"},
     )  # fmt: skip

@@ -16,8 +16,7 @@ STEPS = {"make": ["main"], "rotate": ["next", "keep_next"], "interrupted": ["nex
 
 
 @pytest.fixture
-def controller(tmp_path: Path) -> Controller:
-    pytest.importorskip("ansible", reason="no Ansible here: make test-lab")
+def controller(tmp_path: Path, ansible: None) -> Controller:
     pytest.importorskip("cryptography", reason="no cryptography here: make test-lab")
     return Controller(tmp_path)
 

@@ -22,9 +22,8 @@ LOOK = [
 
 
 @pytest.fixture
-def look(tmp_path: Path) -> Callable[[], tuple[bool, str]]:
+def look(tmp_path: Path, ansible: None) -> Callable[[], tuple[bool, str]]:
     """A part of what every play looks at first: whether it goes on, and what it says."""
-    pytest.importorskip("ansible", reason="no Ansible here: make test-lab")
     (tmp_path / "agents").mkdir()
     groups = {"lock_apps": {"hosts": {"a1": {}, "a2": {}}}}
     variables = {"lockd_secrets_dir": str(tmp_path), "ansible_python_interpreter": sys.executable}

@@ -65,7 +65,7 @@ class Metrics:
         Python's web server and client, too."""
         from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
-        registry = CollectorRegistry(auto_describe=True)
+        registry = CollectorRegistry()
         registry.register(cast("Collector", self))
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)

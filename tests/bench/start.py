@@ -26,10 +26,10 @@ import yaml
 from lockd.dev.processes import Child, default_server
 from tests.harness.cluster import AgentProcess, running_cluster
 from tests.harness.masters import short_folder
+from tests.harness.starts import LISTED, loaded_by
 from tests.harness.waiting import eventually
 from tests.harness.wire import answers_ping
 
-LOADED = re.compile(r"^import time: +\d+ \| +\d+ \| +(\S+)$", re.MULTILINE)
 _LOCKD, _LOCKCTL = (sys.executable, "-m", "lockd"), (sys.executable, "-m", "lockd.lockctl")
 _FROM_A_SMALL_PROCESS = """
 import os, sys, time
@@ -115,11 +115,12 @@ def ground() -> Iterator[dict[str, Starts]]:
 
 
 def modules(starts: Starts) -> int:
-    os.environ["PYTHONPROFILEIMPORTTIME"] = "1"
+    os.environ.update(LISTED)
     try:
-        return len(set(LOADED.findall(starts().loaded)))
+        return len(loaded_by(starts().loaded))
     finally:
-        del os.environ["PYTHONPROFILEIMPORTTIME"]
+        for name in LISTED:
+            del os.environ[name]
 
 
 def row(name: str, starts: Starts, rounds: int) -> str:

@@ -72,7 +72,7 @@ A list after a label is closed: it has no other values. A label without a list i
 CERTIFICATE = Path(__file__).parents[1] / "ansible/roles/node_exporter/tasks/textfiles.yml"
 
 
-EXAMPLE = Config.model_validate(
+EXAMPLE = Config.read(
     {"cluster": "example", "masters": [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in range(1, 6)]}
 )
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any, get_args
-
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
+from typing import Any
 
 from docs.made.markdown import NOTE, REFERENCE, REPOSITORY, table
 from lockd.config.model import Config, LockClass, Policy
 from lockd.config.reload import RELOADED
+from lockd.config.sections import REQUIRED, Key, Section
 
 PAGE = REFERENCE / "configuration.md"
 EXAMPLE = REPOSITORY / "lockd.example.yml"
@@ -50,54 +47,37 @@ def page() -> str:
 
 
 def rows() -> Iterator[list[str]]:
-    for name, field in Config.model_fields.items():
-        section = _section_in(field.annotation)
-        if section is None:
-            yield _row(name, field)
+    for name, key in Config.keys.items():
+        if key.section is None:
+            yield _row(name, key)
         else:
-            yield from (_row(f"{name}.{key}", inner) for key, inner in _fields(section))
+            yield from (_row(f"{name}.{inner}", of) for inner, of in _keys(key.section))
 
 
-def _fields(section: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
+def _keys(section: type[Section]) -> Iterator[tuple[str, Key]]:
     """Of a class those that `defaults` has not."""
-    inherited = Policy.model_fields if section is LockClass else {}
-    yield from ((key, field) for key, field in section.model_fields.items() if key not in inherited)
+    inherited = Policy.keys if section is LockClass else {}
+    yield from ((name, key) for name, key in section.keys.items() if name not in inherited)
 
 
-def _section_in(annotation: Any) -> type[BaseModel] | None:
-    """Also of one that may be left out."""
-    for one in (annotation, *get_args(annotation)):
-        if isinstance(one, type) and issubclass(one, BaseModel):
-            return one
-    return None
-
-
-def _row(path: str, field: FieldInfo) -> list[str]:
+def _row(path: str, key: Key) -> list[str]:
     name = path.partition(".")[0]
     reloaded = path in RELOADED or name in RELOADED
-    return [f"`{path}`", _default(path, field), described(field), "reload" if reloaded else "restart"]
+    return [f"`{path}`", _default(path, key), described(key), "reload" if reloaded else "restart"]
 
 
-def described(field: FieldInfo) -> str:
-    """In the words of its mistakes; they are on the field, or on its type."""
-    inner = (one.description for one in _infos(field))
-    text = next(filter(None, (field.description, *inner)), "octal digits in quotes")  # of socket.mode alone
+def described(key: Key) -> str:
+    """In the words of its mistakes."""
+    text = key.description or "octal digits in quotes"  # of socket.mode alone
     return text.removesuffix(", in plain digits")
 
 
-def _infos(field: FieldInfo) -> Iterator[FieldInfo]:
-    for one in (*field.metadata, *get_args(field.annotation)):
-        yield from (
-            found for found in (one, *getattr(one, "__metadata__", ())) if isinstance(found, FieldInfo)
-        )
-
-
-def _default(path: str, field: FieldInfo) -> str:
-    if field.default is PydanticUndefined:
+def _default(path: str, key: Key) -> str:
+    if key.default is REQUIRED:
         return "required"
     if path == "socket.mode":
-        return f'`"{field.default:04o}"`'
-    return f"`{_plain(field.default)}`"
+        return f'`"{key.default:04o}"`'
+    return f"`{_plain(key.default)}`"
 
 
 def _plain(value: Any) -> str:

@@ -1,6 +1,6 @@
 """Mistakes between the fields of a configuration.
 
-It looks at the document as it was written: pydantic compares fields only once each is valid by itself.
+It looks at the document as it was written: whether each field is valid by itself or not.
 """
 
 from __future__ import annotations
@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from pydantic import BaseModel
-
 from lockd.config.addresses import endpoint
-from lockd.config.problems import Loc, Problem, Schema, describe_value, path_of
+from lockd.config.problems import Loc, Problem, describe_value, path_of
+from lockd.config.sections import Schema, Section
 
 
 def _at(document: Any, *loc: str | int) -> Any:
-    """The value at a path of the document (or of models, when made in Python); None if there is none."""
+    """The value at a path of the document (or of sections, when made in Python); None if there is none."""
     for part in loc:
-        if isinstance(document, BaseModel):
+        if isinstance(document, Section):
             document = getattr(document, str(part), None)
         elif isinstance(document, dict):
             document = document.get(part)
@@ -120,9 +119,9 @@ def _out_of_order(document: Any, low: Loc, high: Loc, schema: Schema) -> Iterato
 
 
 def _number(document: Any, loc: Loc, schema: Schema) -> int | None:
-    """The number at a path, or its default; None when it is inherited, or is not a number, as pydantic will
+    """The number at a path, or its default; None when it is inherited, or is not a number, as its key will
     report."""
-    value, field = _at(document, *loc), schema.field(loc)
-    if value is None and field and loc[0] != "classes":
-        value = field.default
+    value, key = _at(document, *loc), schema.key(loc)
+    if value is None and key and loc[0] != "classes":
+        value = key.default
     return value if isinstance(value, int) and not isinstance(value, bool) else None

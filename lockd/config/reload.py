@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
-
 from lockd.config.model import Config
+from lockd.config.sections import Section
 
 _RELOADED = {"min_ttl_ms", "admin_group", "canary_ms", "defaults", "classes", "limits", "log_level"}
 # Agents on other hosts list locks by it, and a held lease with a longer name could not be named.
@@ -21,10 +20,9 @@ _BUT = {"limits.resource_bytes"}
 
 def _settings() -> Iterator[str]:
     """By path, as `masters` or `timeouts.dead_ms`."""
-    for name, field in Config.model_fields.items():
-        section = field.annotation
-        if isinstance(section, type) and issubclass(section, BaseModel):
-            yield from (f"{name}.{key}" for key in section.model_fields)
+    for name, key in Config.keys.items():
+        if isinstance(key.default, Section):
+            yield from (f"{name}.{inner}" for inner in key.default.keys)
         else:
             yield name
 

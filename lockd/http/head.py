@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import dataclass
-from email.message import Message
-from http.client import HTTPException, parse_headers
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from email.message import Message
 
 HEAD_BYTES = 8_192
 
@@ -40,6 +42,9 @@ def head_in(data: bytes) -> Head:
     found = re.fullmatch(r"([A-Z]+) ([^ ?#]+)\??([^ #]*) HTTP/1\.([01])", line.decode("latin-1").rstrip("\r"))
     if found is None:
         raise BadHead("this is no HTTP/1 request")
+    # By the first request: an agent's start would wait for Python's web client, and for what reads mails.
+    from http.client import HTTPException, parse_headers
+
     try:
         headers = parse_headers(io.BytesIO(rest))
     except HTTPException as error:

@@ -17,8 +17,6 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from prometheus_client.exposition import choose_encoder, gzip_accepted
-
 from lockd.http.head import Head
 from lockd.http.status_page import STYLE_HASH
 
@@ -57,7 +55,8 @@ INDEX = """lockd
 """
 _READY_CHARS = 4_000
 _OPENMETRICS = "application/openmetrics-text"
-_FORMATS = {"": choose_encoder(""), _OPENMETRICS: choose_encoder(f"{_OPENMETRICS}; version=1.0.0")}
+_FORMATS = {"": "", _OPENMETRICS: f"{_OPENMETRICS}; version=1.0.0"}
+"""What is asked of prometheus_client for each. It is loaded by the first scrape (metrics/collector.py)."""
 
 
 class Page(NamedTuple):
@@ -191,7 +190,9 @@ class Pages:
 
 def _exposition(metrics: Metrics, wanted: str) -> Page:
     """/metrics in a format, as prometheus_client writes it."""
-    encode, content_type = _FORMATS[wanted]
+    from prometheus_client.exposition import choose_encoder
+
+    encode, content_type = choose_encoder(_FORMATS[wanted])
     body = encode(metrics.registry)
     return Page(HTTPStatus.OK, body, content_type, gzip.compress(body, compresslevel=6))
 
@@ -204,9 +205,15 @@ def _for_people(make: Callable[[], bytes]) -> Page:
     return Page(HTTPStatus.OK, make(), HTML)
 
 
+def _accepts_gzip(head: Head | None) -> bool:
+    from prometheus_client.exposition import gzip_accepted
+
+    return head is not None and gzip_accepted(head.header("Accept-Encoding"))
+
+
 def as_bytes(page: Page, head: Head | None) -> bytes:
     """The whole answer to a request; None: the request could not be read."""
-    compressed = page.compressed if head and gzip_accepted(head.header("Accept-Encoding")) else None
+    compressed = page.compressed if page.compressed and _accepts_gzip(head) else None
     body = page.body if compressed is None else compressed
     lines = [
         f"HTTP/1.0 {page.status} {HTTPStatus(page.status).phrase}",

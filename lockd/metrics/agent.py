@@ -65,7 +65,7 @@ class AgentMetrics(Measured):
     limit_refusals = counted(
         "Requests and connections that were refused because of a limit, by its name in the configuration; "
         "scripts: new scripts of apps.",
-        partial(Tally, (*Limits.model_fields, "scripts")),
+        partial(Tally, (*Limits.keys, "scripts")),
         by="limit",
     )
     fence_rounds = counted("Second rounds over the masters to agree on a fence.", int)

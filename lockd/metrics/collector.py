@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from itertools import chain
-
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
+from typing import TYPE_CHECKING, cast
 
 from lockd.clock import boottime_ns
 from lockd.config.current import Current
@@ -34,8 +32,13 @@ from lockd.metrics.masters import MasterMetrics
 from lockd.metrics.occupancy import NOTHING, REST_S, Occupancy, RecentOccupancy
 from lockd.metrics.reload import ReloadMetrics
 
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+    from prometheus_client.registry import Collector
 
-class Metrics(Collector):
+
+class Metrics:
     """All counters, each for the part that reports to it; `registry` is what a scrape reads, from any thread.
 
     `attach` what is only looked at during a scrape; until then there are no metrics of masters and waiters.
@@ -55,10 +58,18 @@ class Metrics(Collector):
         self.configure(current.config)
         self.occupancy = RecentOccupancy(self._uncounted, NOTHING, now_ns)
         self._fleet: Fleet | None = None
-        self.registry = CollectorRegistry(auto_describe=True)
-        self.registry.register(self)
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
+
+    @cached_property
+    def registry(self) -> CollectorRegistry:
+        """Made by the first scrape. An agent's start need not wait for Prometheus's library, which loads
+        Python's web server and client, too."""
+        from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+
+        registry = CollectorRegistry()
+        registry.register(cast("Collector", self))
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        return registry
 
     def configure(self, config: Config) -> None:
         """Call it before this configuration takes effect, so that its classes begin at 0."""

@@ -19,34 +19,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, cast
-
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-    Metric,
-    SummaryMetricFamily,
-)
-from prometheus_client.samples import Exemplar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 from lockd.metrics.counts import Histogram, Tally
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+    from prometheus_client.samples import Exemplar
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[[Any], Any])
 
 Words = tuple[str, ...]
 """Values of labels."""
-FamilyClass = Callable[..., Any]
-"""A class of prometheus_client."""
+Kind = Literal["Counter", "Gauge", "Histogram", "Info", "Summary"]
+"""As Prometheus names them. Its library is loaded by the first scrape: an agent's start would wait for it."""
 
 
 @dataclass(frozen=True)
 class Family:
     """Everything about a metric except its name. new: makes its first value; None if it is looked up."""
 
-    kind: FamilyClass
+    kind: Kind
     text: str
     by: Words
     new: Callable[[], Any] | None = None
@@ -59,45 +53,48 @@ class Family:
         return (row for row in rows if row[1] is not None)
 
     def metric(self, name: str, labels: Words, rows: Iterable[tuple[Words, Any]]) -> Metric:
-        family = self.kind(f"lockd_{name}", self.text, labels=(*labels, *self.by))
+        from prometheus_client import core
+
+        family_class = getattr(core, f"{self.kind}MetricFamily")
+        family = family_class(f"lockd_{name}", self.text, labels=(*labels, *self.by))
         for words, value in rows:
             family.add_metric(words, **self._values(value))
-        return cast(Metric, family)
+        return cast("Metric", family)
 
     def _values(self, value: Any) -> dict[str, Any]:
-        if self.kind is SummaryMetricFamily:
+        if self.kind == "Summary":
             return {"count_value": sum(value.counts), "sum_value": value.sum_ns / 1e9}
         return _histogram(value) if isinstance(value, Histogram) else {"value": value}
 
 
 def counted(text: str, new: Callable[[], T], by: str | Words = ()) -> T:
     """A field that is counted up: int, or Tally by a word."""
-    return cast(T, Family(CounterMetricFamily, text, _labels(by), new))
+    return cast(T, Family("Counter", text, _labels(by), new))
 
 
 def timed(text: str, new: Callable[[], T], by: str | Words = ()) -> T:
     """A field with durations: a Histogram, or one for each word."""
-    return cast(T, Family(HistogramMetricFamily, text, _labels(by), new))
+    return cast(T, Family("Histogram", text, _labels(by), new))
 
 
 def summed(text: str, new: Callable[[], T], by: str | Words = ()) -> T:
     """A field with durations of which only the number and the sum are exposed."""
-    return cast(T, Family(SummaryMetricFamily, text, _labels(by), new))
+    return cast(T, Family("Summary", text, _labels(by), new))
 
 
 def counter(text: str, by: str | Words = ()) -> Callable[[F], F]:
     """The value that the function finds only grows. Its name is without the `_total` that the exposition
     adds."""
-    return _looked_up(CounterMetricFamily, text, by)
+    return _looked_up("Counter", text, by)
 
 
 def gauge(text: str, by: str | Words = ()) -> Callable[[F], F]:
-    return _looked_up(GaugeMetricFamily, text, by)
+    return _looked_up("Gauge", text, by)
 
 
 def info(text: str) -> Callable[[F], F]:
     """The function returns labels and their values."""
-    return _looked_up(InfoMetricFamily, text, ())
+    return _looked_up("Info", text, ())
 
 
 class Measured:
@@ -148,7 +145,7 @@ def collected(of: type[Measured], things: Iterable[tuple[Words, Measured]], *lab
         yield family.metric(name, labels, taken[name])
 
 
-def _looked_up(kind: FamilyClass, text: str, by: str | Words) -> Callable[[F], F]:
+def _looked_up(kind: Kind, text: str, by: str | Words) -> Callable[[F], F]:
     def declare(function: F) -> F:
         setattr(function, "family", Family(kind, text, _labels(by)))  # noqa: B010  # mypy knows no such field
         return function
@@ -184,4 +181,6 @@ def _exemplar(seen: tuple[int, int] | None) -> Exemplar | None:
     Anybody may read it: a fence shows in which order, and about when, a lease was granted, but neither what
     was locked nor by whom, and no command accepts a fence instead of a token.
     """
+    from prometheus_client.samples import Exemplar
+
     return None if seen is None else Exemplar({"fence": str(seen[0])}, seen[1] / 1e9)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-
-from prometheus_client.core import Metric
+from typing import TYPE_CHECKING
 
 from lockd.config.model import CANARY, Config
 from lockd.core.errors import ErrorWord, Kind, Of
@@ -18,6 +17,9 @@ from lockd.metrics.agent import AgentMetrics
 from lockd.metrics.classes import of_apps
 from lockd.metrics.counts import WAIT_S, Histogram, Tally, histograms
 from lockd.metrics.families import Measured, collected, counted, counter, gauge, summed, timed
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 REFUSAL_CODES = ErrorWord.answering(Of.LOCK)
 """Why LOCKs are refused."""

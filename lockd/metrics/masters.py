@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-
-from prometheus_client.core import Metric
+from typing import TYPE_CHECKING
 
 from lockd.metrics.counts import Histogram, Tally
 from lockd.metrics.families import Measured, collected, counted, timed
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 NOT_COUNTED = (
     "late", "connection_lost", "error", "clock", "state",

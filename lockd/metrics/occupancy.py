@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol, TypeVar
-
-from prometheus_client.core import Metric
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lockd.core.leases import Lease, Standing
 from lockd.core.queues import Queue
 from lockd.core.validity import NS_PER_MS, NS_PER_S
 from lockd.metrics.classes import of_apps
 from lockd.metrics.families import Measured, gauge
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 V = TypeVar("V")
 

@@ -42,7 +42,7 @@ def another_configuration() -> Config:
     """With nothing in common with the page's."""
     masters = [{"name": f"other{i}", "address": f"other{i}.example:7000"} for i in range(3)]
     classes = [{"name": "others", "match": "o:*", "page_on_loss": True}]
-    return Config.model_validate({"cluster": "another", "masters": masters, "classes": classes})
+    return Config.read({"cluster": "another", "masters": masters, "classes": classes})
 
 
 @pytest.mark.parametrize("build", BUILDS)

@@ -181,7 +181,7 @@ def _configured() -> dict[str, Any]:
             "connections": 20_000, "connections_per_user": 20_000,
         },
     }  # fmt: skip
-    if "keep_ms" in LockClass.model_fields:
+    if "keep_ms" in LockClass.keys:
         configured["classes"] = [{"name": "kept", "match": "bench:kept:*", "keep_ms": 100}]
     return configured
 

@@ -109,7 +109,7 @@ def us_per_pair(cluster: Cluster, load: Load) -> float:
 
 def counting_us(pairs: int = 50_000) -> float:
     """What a pair's counting calls take by themselves: a grant, its end, and a vote of each master."""
-    config = Config.model_validate(
+    config = Config.read(
         {"cluster": "x", "masters": [{"name": f"m{i}", "address": f"10.0.0.{i}:1"} for i in range(_MASTERS)]}
     )
     metrics = Metrics(Current(config))

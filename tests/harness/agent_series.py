@@ -61,7 +61,7 @@ class AgentSeries:
 
 
 def _config(classes: int, masters: int) -> Config:
-    return Config.model_validate(
+    return Config.read(
         {
             "cluster": "shop",
             "masters": [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in range(1, masters + 1)],

@@ -19,7 +19,7 @@ from lockd.dev.processes import LOOPBACK, Child, LocalMaster, default_server, fr
 from lockd.http.server import FRESH_S
 from tests.harness.masters import running_masters, short_folder
 from tests.harness.waiting import PATIENCE_S, eventually
-from tests.harness.wire import as_map
+from tests.harness.wire import answers_ping, as_map
 
 PATIENT = {
     "timeouts": {"master_ms": 5_000, "connect_ms": 5_000, "dead_ms": 20_000},
@@ -66,7 +66,7 @@ class AgentProcess(Child):
 
     def wait_ready(self) -> None:
         try:
-            eventually(lambda: not self.running or self._answers(), "the agent answers a PING")
+            eventually(lambda: not self.running or answers_ping(self.socket_path), "the agent answers a PING")
             assert self.running, f"the agent ended with status {self.exit_status}"
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log_tail(30)}") from None
@@ -74,13 +74,6 @@ class AgentProcess(Child):
     def restart(self) -> None:
         self.stop()
         self.start()
-
-    def _answers(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as link:
-            link.settimeout(1)
-            link.connect(str(self.socket_path))
-            link.sendall(b"*1\r\n$4\r\nPING\r\n")
-            return link.recv(64).startswith(b"+PONG")
 
 
 class Cluster:

@@ -34,7 +34,7 @@ def a_fleet(*addresses: str, gauge: Any = None, broke: Broke = _raise, **setting
     """Masters m1, m2, … at these addresses; three at none that answers, when none is said."""
     known = addresses or ("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3")
     entries = [{"name": f"m{number}", "address": address} for number, address in enumerate(known, 1)]
-    config = Config.model_validate({"cluster": "test", "masters": entries, **settings})
+    config = Config.read({"cluster": "test", "masters": entries, **settings})
     return Fleet(
         config, gauge or NoGauge(), lambda _link: None, broke, lambda _now_ns: None, lambda *_: None, b"host"
     )

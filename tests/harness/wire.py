@@ -37,6 +37,15 @@ def kind(reply: Any) -> str:
     return str(reply).split(" ", 1)[0]
 
 
+def answers_ping(path: Path) -> bool:
+    """Whether an agent behind this socket answers now; OSError when nobody is there."""
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(1)
+        link.connect(str(path))
+        link.sendall(request("PING"))
+        return link.recv(64).startswith(b"+PONG")
+
+
 def as_map(reply: Any) -> dict[Any, Any]:
     """A map reply of either protocol: RESP2 has it as a flat list."""
     if isinstance(reply, dict):

@@ -135,7 +135,7 @@ def test_every_class_reason_and_limit_is_there_before_anything_happened(
         *each("master_round_trip_seconds_count", master=masters, question=["vote", "probe"]),
         *each("master_votes_not_counted_total", master=masters, reason=NOT_COUNTED),
         *each("master_connects_total", master=masters),
-        *each("limit_refusals_total", limit=type(config.limits).model_fields),
+        *each("limit_refusals_total", limit=type(config.limits).keys),
         *each("canary_seconds_count", outcome=CANARY_OUTCOMES),
     ]
     samples = scraped(metrics)

@@ -14,7 +14,6 @@ from hashlib import sha1
 from lockd.clock import boottime_ns
 from lockd.core.errors import ErrorWord
 from lockd.core.scripts.operations import Kind, NotRecognised, Recognised
-from lockd.core.scripts.recognition import recognise
 from lockd.core.validity import NS_PER_S
 from lockd.core.values import Refusal
 from lockd.server.buckets import Buckets
@@ -122,6 +121,9 @@ class ScriptCache:
         known = self._asked_for(digest, peer, library)
         if known is not None:
             return known
+        # The parser is loaded for the first script: most agents never see one, and each would start later.
+        from lockd.core.scripts.recognition import recognise
+
         taken = self._scripts[digest] = recognise(text)
         if len(self._scripts) > _MOST:
             self._scripts.popitem(last=False)

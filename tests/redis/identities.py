@@ -12,7 +12,7 @@ from lockd.dev.processes import LocalMaster
 from tests.harness.app import App
 from tests.harness.cluster import Cluster
 from tests.harness.on_masters import IDENTITY, MINUTE_MS, on
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 from tests.harness.wire import as_map
 
 MAX_TTL_MS = 1_000
@@ -20,6 +20,24 @@ MAX_TTL_MS = 1_000
 SETTLED_MS = settle_ns(MAX_TTL_MS) // NS_PER_MS
 LOCK = (MAX_TTL_MS, "WAIT", MINUTE_MS)
 """For a grant on a machine that may stand still for that long."""
+
+
+def made_blank(cluster: Cluster) -> None:
+    """Its masters are as new ones, and its agent, which goes on, sees that."""
+    cluster.end_others()
+    for master in cluster.masters:
+        master.kill()
+        master.wipe()
+        master.start(wait=False)
+    for master in cluster.masters:
+        master.wait_ready(PATIENCE_S)
+    eventually(lambda: {one["state"] for one in cluster.master_states()} == {"blank"}, "all are blank")
+
+
+def formed_anew(cluster: Cluster) -> None:
+    made_blank(cluster)
+    cluster.form()
+    cluster.wait_voting(len(cluster.masters))
 
 
 def identity_of(master: LocalMaster) -> dict[str, str]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from lockd.clock import boottime_ns
 from lockd.core.fences import slot_of
 from tests.harness.app import App, look_again
-from tests.harness.cluster import Cluster, MakeCluster
+from tests.harness.cluster import Cluster, MakeCluster, running_cluster
 from tests.harness.on_masters import FENCES, IDENTITY, MINUTE_MS, cut_connections, holding, on, plant
 from tests.harness.waiting import eventually
 from tests.redis.identities import (
@@ -18,26 +20,40 @@ from tests.redis.identities import (
     MAX_TTL_MS,
     admit,
     form,
+    formed_anew,
     have_identity,
     identify_by_hand,
     identity_of,
     identity_on,
+    made_blank,
     state_of,
     waits_a_max_ttl,
 )
 
 
+@pytest.fixture(scope="module")
+def three(server_binary: Path) -> Iterator[Cluster]:
+    with running_cluster(3, max_ttl_ms=MAX_TTL_MS) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def five(server_binary: Path) -> Iterator[Cluster]:
+    with running_cluster(5, max_ttl_ms=MAX_TTL_MS) as cluster:
+        yield cluster
+
+
 @pytest.fixture
-def unformed(make_cluster: MakeCluster) -> Cluster:
+def unformed(three: Cluster) -> Cluster:
     """Three blank masters and an agent that knows them all."""
-    cluster = make_cluster(masters=3, form=False, max_ttl_ms=MAX_TTL_MS)
-    eventually(lambda: {one["state"] for one in cluster.master_states()} == {"blank"}, what="all are blank")
-    return cluster
+    made_blank(three)
+    return three
 
 
 @pytest.fixture
-def formed(make_cluster: MakeCluster) -> Cluster:
-    return make_cluster(max_ttl_ms=MAX_TTL_MS)
+def formed(five: Cluster) -> Cluster:
+    formed_anew(five)
+    return five
 
 
 # Forming
@@ -137,7 +153,9 @@ def test_a_cluster_that_was_wiped_grants_nothing_until_its_old_leases_are_over_n
     wiped_ns = boottime_ns()
     on(formed.masters[2], "FLUSHALL")
     look_again(formed)
-    waits_a_max_ttl(lambda: form(formed), "formed", wiped_ns, formed.masters[2:3])
+    # It gives another agent that may be at it dead_ms to vote.
+    hasty = formed.add_agent(timeouts={"dead_ms": 1_000})
+    waits_a_max_ttl(lambda: form(hasty), "formed", wiped_ns, formed.masters[2:3])
     counters = [on(master, "HGETALL", FENCES) for master in formed.masters]
     assert counters[0] == counters[1] == counters[2] != {}
     formed.wait_voting(5)
@@ -149,11 +167,13 @@ def test_a_cluster_that_was_wiped_grants_nothing_until_its_old_leases_are_over_n
 
 
 def test_resumed_forming_waits_for_the_masters_that_are_still_blank(make_cluster: MakeCluster) -> None:
-    unformed = make_cluster(masters=3, form=False)
+    # It gives another agent that may be at it dead_ms to vote.
+    unformed = make_cluster(masters=3, form=False, timeouts={"dead_ms": 1_000})
     identify_by_hand(unformed, unformed.masters[:1])
-    assert form(unformed)["status"] == "waiting"
+    eventually(lambda: form(unformed)["status"] == "waiting", what="they are seen")
     assert [bool(identity_of(master)) for master in unformed.masters] == [True, False, False]
-    assert form(unformed, "UNUSED")["status"] == "formed"
+    unformed.form()
+    assert all(identity_of(master) for master in unformed.masters)
 
 
 # Admitting

@@ -168,10 +168,13 @@ def test_a_list_that_is_asked_again_and_begins_anew_is_told_no_loss_of_what_it_i
     other.ask(1, "PING")
     rest = ("WAIT", 60_000, "NOTIFY", "TOKEN", "mine", "AND", last)
     one.send(1, "LOCK", first, 3_000, *rest)
-    eventually(lambda: local(cluster, first))
+    fence = eventually(lambda: local(cluster, first))["fence"]
     restarted(cluster, meanwhile=lambda: one.close(1))
     one.send(2, "LOCK", first, TTL_MS, *rest)
-    eventually(lambda: (row := local(cluster, first)) is None or row["lost"])
+    eventually(
+        lambda: (row := local(cluster, first)) is None or row["lost"] or row["fence"] != fence,
+        "what the agent before had granted is lost",
+    )
     assert other.ask(2, "UNLOCK", last, token) == 1
     one.wait_unread(2)
     assert isinstance(one.ask(2, "PING"), list)  # what the LOCK is answered

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from lockd.clock import boottime_ns
 from lockd.core.fences import CLOCKS_APART_US, SLOTS, slot_of
 from lockd.dev.processes import LOOPBACK, LocalMaster, free_ports
 from tests.harness.app import App, look_again
-from tests.harness.cluster import Cluster, MakeCluster
+from tests.harness.cluster import Cluster, MakeCluster, running_cluster
 from tests.harness.on_masters import FENCES, IDENTITY, MINUTE_MS, holding, on
 from tests.harness.waiting import eventually
 from tests.redis.identities import (
@@ -23,6 +24,7 @@ from tests.redis.identities import (
     MAX_TTL_MS,
     admit,
     form,
+    formed_anew,
     have_identity,
     identity_of,
     identity_on,
@@ -31,9 +33,16 @@ from tests.redis.identities import (
 )
 
 
+@pytest.fixture(scope="module")
+def five(server_binary: Path) -> Iterator[Cluster]:
+    with running_cluster(5, max_ttl_ms=MAX_TTL_MS) as cluster:
+        yield cluster
+
+
 @pytest.fixture
-def formed(make_cluster: MakeCluster) -> Cluster:
-    return make_cluster(max_ttl_ms=MAX_TTL_MS)
+def formed(five: Cluster) -> Cluster:
+    formed_anew(five)
+    return five
 
 
 def members_of(*masters: LocalMaster) -> list[str]:
@@ -127,20 +136,19 @@ def locking_all_the_time(cluster: Cluster, pause_s: float = 0.0) -> Iterator[lis
     assert done
 
 
-def test_nobody_is_refused_while_a_master_is_admitted(make_cluster: MakeCluster) -> None:
+def test_nobody_is_refused_while_a_master_is_admitted(formed: Cluster) -> None:
     """Each of the others refuses once, of every agent, what was meant for it before it was told the new
     number."""
-    cluster = make_cluster(max_ttl_ms=MAX_TTL_MS)
-    seldom = cluster.add_agent()
+    seldom = formed.add_agent()
     seldom.wait_voting(5)
-    wipe(cluster.masters[2])
-    look_again(cluster)
-    with locking_all_the_time(cluster) as often, locking_all_the_time(seldom, 0.3) as now_and_then:
-        admitted(cluster, "m3")
-        cluster.wait_voting(5)
-        admitted(cluster, "m3", "already")
+    wipe(formed.masters[2])
+    look_again(formed)
+    with locking_all_the_time(formed) as often, locking_all_the_time(seldom, 0.3) as now_and_then:
+        admitted(formed, "m3")
+        formed.wait_voting(5)
+        admitted(formed, "m3", "already")
     assert (often, now_and_then) == ([], [])
-    assert set(members_of(*cluster.masters)) == {"m1:1 m2:1 m3:2 m4:1 m5:1"}
+    assert set(members_of(*formed.masters)) == {"m1:1 m2:1 m3:2 m4:1 m5:1"}
 
 
 # Away
@@ -327,7 +335,7 @@ def test_what_is_left_need_not_vote_together(make_cluster: MakeCluster) -> None:
 
 def in_old_format(*masters: LocalMaster) -> None:
     for master in masters:
-        on(master, "HDEL", IDENTITY, "format", "cluster_id", "members", "electorate")
+        on(master, "HDEL", IDENTITY, "format", "cluster_id", "members", "electorate", "begun_from")
         assert set(identity_of(master)) == {"cluster", "name", "max_ttl_ms"}
 
 

@@ -34,7 +34,6 @@ from tests.harness.on_masters import (
     restart_under,
 )
 from tests.harness.waiting import PATIENCE_S, eventually
-from tests.harness.wire import as_map
 from tests.redis.role_users import rights_of_agents
 
 
@@ -112,7 +111,7 @@ def test_masters_that_are_all_killed_at_once_have_lost_nothing(hosts: Hosts, res
     for name, lease in (("session", session), ("detached", detached)):
         assert len(holding(hosts.masters, f"{resource}/{name}", lease["token"])) == 5
         assert waiting.refused("LOCK", f"{resource}/{name}", MINUTE_MS).startswith("TAKEN")
-    assert app.ask("EXTEND", f"{resource}/session", session["token"], MINUTE_MS)
+    assert app.extend(f"{resource}/session", session["token"], MINUTE_MS)
     for name, lease in (("session", session), ("detached", detached)):
         assert app.ask("UNLOCK", f"{resource}/{name}", lease["token"]) == 1
 
@@ -132,7 +131,7 @@ def test_a_minority_that_is_down_when_the_agent_starts_comes_in_later(hosts: Hos
         for master in down:
             master.start()
     fresh.wait_voting(5)
-    app.ask("EXTEND", resource, lease["token"], MINUTE_MS)
+    app.extend(resource, lease["token"], MINUTE_MS)
     soon_on_all(hosts, resource, lease["token"])
 
 
@@ -148,7 +147,7 @@ def test_a_majority_that_stands_still_for_a_while_costs_no_lease(hosts: Hosts, r
         assert app.ask("PING") == "PONG"
     hasty.wait_voting(5)
     # Where the machine is slow, it gives up some of them once more.
-    eventually(lambda: app.ask("EXTEND", resource, lease["token"], MINUTE_MS), what="it is held")
+    eventually(lambda: app.extend(resource, lease["token"], MINUTE_MS), what="it is held")
     assert app.ask("UNLOCK", resource, lease["token"]) == 1
     hosts.nothing_left_of(resource)
     hosts.nothing_left_of(resource + "/other")
@@ -174,7 +173,7 @@ def test_after_a_script_flush_everything_goes_on(hosts: Hosts, resource: str) ->
     for master in hosts.masters:
         on(master, "SCRIPT", "FLUSH")
     App(hosts.there).lock(resource + "/other", MINUTE_MS, "WAIT", MINUTE_MS)
-    extended = as_map(app.ask("EXTEND", resource, lease["token"], MINUTE_MS))
+    extended = app.extend(resource, lease["token"], MINUTE_MS)
     assert extended["deadline_ns"] > lease["deadline_ns"]
     assert app.ask("UNLOCK", resource, lease["token"]) == 1
     hosts.settle()
@@ -226,8 +225,8 @@ def test_an_agent_that_slept_through_a_deadline_tells_its_app_and_harms_nobody(
     assert second["fence"] > first["fence"]
     assert app.refused("LOCK", resource, 1_000).startswith(("TAKEN", "EXPIRED"))
     # Where the first one's copies had not run out yet, it is put behind an extension.
-    assert heir.ask("EXTEND", resource, second["token"], MINUTE_MS)
-    assert heir.ask("EXTEND", resource, second["token"], MINUTE_MS)
+    assert heir.extend(resource, second["token"], MINUTE_MS)
+    assert heir.extend(resource, second["token"], MINUTE_MS)
     soon_on_all(hosts, resource, second["token"])
 
 
@@ -279,7 +278,7 @@ def test_steps_of_the_agents_own_wall_clock_change_nothing(
     fences = []
     for ahead_s in (3_600, -7_200, 0):
         wall_clock.ahead_ns = ahead_s * S
-        longer = as_map(app.ask("EXTEND", resource, lease["token"], MINUTE_MS))
+        longer = app.extend(resource, lease["token"], MINUTE_MS)
         assert lease["deadline_ns"] <= longer["deadline_ns"] <= boottime_ns() + MINUTE_MS * MS
         for one in (app, others):
             fenced = one.lock(resource + "/fenced", MINUTE_MS)
@@ -360,7 +359,7 @@ def test_the_least_that_a_user_must_be_allowed_on_a_master_is_enough(
     cluster.wait_voting(1)
     app = App(cluster)
     lease = app.lock("a", MINUTE_MS // 2, "WAIT", MINUTE_MS)
-    app.ask("EXTEND", "a", lease["token"], MINUTE_MS)
+    app.extend("a", lease["token"], MINUTE_MS)
     assert app.ask("HOLDER", "a")
     assert len(app.ask("LOCKS")) == 1
     assert app.ask("UNLOCK", "a", lease["token"]) == 1

@@ -132,15 +132,14 @@ def test_what_is_given_back_behind_an_extension_by_who_closes_at_once_is_given_b
         watch.wait_until_free(resource)
 
 
-def test_a_push_that_was_not_read_costs_no_lock(
-    app: Started, watch: Watch, shared: Cluster, resource: str
-) -> None:
+def test_a_push_that_was_not_read_costs_no_lock(app: Started, watch: Watch, resource: str) -> None:
     """redis-py 8 takes one that waits for a broken connection, and opens another."""
     one, other = app(), f"{resource}/other"
     one.ask(1, "HELLO", 3)
     token = one.ask(1, "LOCK", resource, MINUTE_MS, "NOTIFY")["token"]
     one.ask(1, "LOCK", other, MINUTE_MS, "NOTIFY")
-    shared.client().execute_command("FORCERELEASE", other)
+    one.ask(2, "FORCERELEASE", other)
+    one.close(2)
     one.wait_unread(1)
     one.close(1)
     watch.saw_an_end()
@@ -263,10 +262,10 @@ def test_of_an_app_that_cannot_be_seen_a_lock_lives_with_its_connection(
     make_cluster: Callable[..., Cluster], resource: str
 ) -> None:
     """The agent is in a container, and the app is not in it."""
-    cluster = make_cluster(masters=1, start=False, defaults=AS_IS)
+    cluster = make_cluster(masters=1, defaults=AS_IS)
+    cluster.agent.stop()
     cluster.agent.command = ("unshare", "--pid", "--fork", "--kill-child", *cluster.agent.command)
     cluster.agent.start()
-    cluster.form()
     cluster.wait_voting(1)
     app = App(cluster)
     assert app.lock(resource, MINUTE_MS)["bound"] == "connection"

@@ -43,7 +43,6 @@ from tests.harness.on_masters import (
     restart_under,
 )
 from tests.harness.waiting import eventually
-from tests.harness.wire import as_map
 
 # A network that fails
 
@@ -227,14 +226,14 @@ def test_rule_2_an_extension_puts_the_lease_back_on_masters_that_lost_it(hosts: 
     lease = app.lock(resource, 20_000, "DETACHED")
     eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
     on(m1, "DEL", lease_key(resource))
-    longer = as_map(app.ask("EXTEND", resource, lease["token"], 30_000))
+    longer = app.extend(resource, lease["token"], 30_000)
     assert longer["deadline_ns"] > lease["deadline_ns"]
     assert longer["fence"] == lease["fence"]
     assert len(holding(hosts.masters, resource)) == 4, "it may be on its way out everywhere"
     granted_us = granted_us_on(m5, resource)
     eventually(lambda: time_us_of(m1) > granted_us + 300_000, "it is of some age")
     before_us = time_us_of(m1)
-    app.ask("EXTEND", resource, lease["token"], 40_000)
+    app.extend(resource, lease["token"], 40_000)
     eventually(
         lambda: len(holding(hosts.masters, resource, lease["token"])) == 5, what="it is back on all five"
     )

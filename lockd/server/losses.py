@@ -91,9 +91,11 @@ class Losses:
 
     def granted_anew(self, session: LossListener, name: LeaseName) -> None:
         """A lease is held under that name, and this connection was told of it. An earlier lease may have been
-        lost while this one waited: news of that would be mistaken for news of this one."""
-        lost = self._by_name.pop(name, None)
-        if lost is not None:
+        lost while this one waited, or before: news of that would be mistaken for news of this one."""
+        of_user = self._of_user.get(session.peer.uid)
+        # Once the request began anew, it is remembered only among its user's.
+        lost = self._by_name.pop(name, None) or (of_user and of_user.get(name))
+        if lost:
             self._waits_no_more(lost)
             self.told(session, name)
 

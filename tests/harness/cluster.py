@@ -214,10 +214,14 @@ class Cluster:
         other.agent.start()
         return other
 
-    def close(self) -> None:
-        """End the agents that belong to it and close its connections."""
+    def end_others(self) -> None:
+        """End the agents that were added."""
         for other in self._others:
             other.close()
+
+    def close(self) -> None:
+        """End the agents that belong to it and close its connections."""
+        self.end_others()
         for client in self._clients:
             client.close()
         for link in self._links:

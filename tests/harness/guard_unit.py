@@ -93,7 +93,7 @@ class Unit:
     def start(self) -> int:
         """A start that succeeds: returns for how long `enter` kept Redis out, in nanoseconds."""
         before_ns = boottime_ns()
-        assert self.run("enter").wait(60) == 0, self.log()
+        assert self.run("enter").wait(PATIENCE_S) == 0, self.log()
         waited_ns = boottime_ns() - before_ns
         self.start_redis()
         return waited_ns
@@ -103,7 +103,7 @@ class Unit:
         return self.run("enter")
 
     def starts(self, entering: subprocess.Popen[bytes]) -> None:
-        assert entering.wait(60) == 0, self.log()
+        assert entering.wait(PATIENCE_S) == 0, self.log()
         self.start_redis()
 
     def crashes(self) -> subprocess.Popen[bytes]:
@@ -132,7 +132,7 @@ class Unit:
         self.leave(SERVICE_RESULT=result, **says)
 
     def leave(self, **environ: str) -> None:
-        assert self.run("leave", **environ).wait(60) == 0, self.log()
+        assert self.run("leave", **environ).wait(PATIENCE_S) == 0, self.log()
 
     def stop(self) -> None:
         """`systemctl stop`."""
@@ -142,12 +142,12 @@ class Unit:
 
     def ask_before_stop(self) -> None:
         """ExecStop= while Redis runs: the guard's `stop`."""
-        assert self.run("stop", MAINPID=str(self.master.pid)).wait(60) == 0, self.log()
+        assert self.run("stop", MAINPID=str(self.master.pid)).wait(PATIENCE_S) == 0, self.log()
 
     def ends_by_itself(self) -> None:
         """systemd then runs ExecStop= without a main process."""
-        assert self.master.wait(60)
-        assert self.run("stop").wait(60) == 0, self.log()
+        assert self.master.wait(PATIENCE_S)
+        assert self.run("stop").wait(PATIENCE_S) == 0, self.log()
         self.ended()
 
     def kill(self) -> None:

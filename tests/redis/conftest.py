@@ -132,5 +132,7 @@ def blank(one_server: Scripted) -> Scripted:
 
 @pytest.fixture
 def resource(request: pytest.FixtureRequest) -> str:
-    """A resource of the test's own."""
-    return request.node.name.removeprefix("test_")
+    """A resource of the test's own; another one when it is run once more (tests/harness/stalls.py)."""
+    run = getattr(request.node, "execution_count", 1)
+    name = str(request.node.name).removeprefix("test_")
+    return name if run == 1 else f"{name}/{run}"

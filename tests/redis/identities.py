@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from lockd.clock import boottime_ns
 from lockd.core.identities import Identity, Members
 from lockd.core.validity import NS_PER_MS, settle_ns
 from lockd.dev.processes import LocalMaster
 from tests.harness.app import App
 from tests.harness.cluster import Cluster
-from tests.harness.on_masters import IDENTITY, on
+from tests.harness.on_masters import IDENTITY, MINUTE_MS, on
+from tests.harness.waiting import PATIENCE_S, eventually
 from tests.harness.wire import as_map
 
 MAX_TTL_MS = 1_000
+"""Short, since it is waited out here: no lease that was granted for it may be counted on."""
 SETTLED_MS = settle_ns(MAX_TTL_MS) // NS_PER_MS
+LOCK = (MAX_TTL_MS, "WAIT", MINUTE_MS)
+"""For a grant on a machine that may stand still for that long."""
+
+
+def made_blank(cluster: Cluster) -> None:
+    """Its masters are as new ones, and its agent, which goes on, sees that."""
+    cluster.end_others()
+    for master in cluster.masters:
+        master.kill()
+        master.wipe()
+        master.start(wait=False)
+    for master in cluster.masters:
+        master.wait_ready(PATIENCE_S)
+    eventually(lambda: {one["state"] for one in cluster.master_states()} == {"blank"}, "all are blank")
+
+
+def formed_anew(cluster: Cluster) -> None:
+    made_blank(cluster)
+    cluster.form()
+    cluster.wait_voting(len(cluster.masters))
 
 
 def identity_of(master: LocalMaster) -> dict[str, str]:
@@ -49,3 +73,25 @@ def form(cluster: Cluster, *options: str) -> dict[str, Any]:
 
 def admit(cluster: Cluster, name: str) -> dict[str, Any]:
     return as_map(App(cluster).ask("ADMIT", name))
+
+
+def waits_a_max_ttl(
+    ask: Callable[[], dict[str, Any]], done: str, since_ns: int, blank: Sequence[LocalMaster] = ()
+) -> None:
+    """Ask until it is `done`, which is not before a max TTL is over since then; until then nothing is written
+    on the masters that are blank. A slow machine may never see it wait."""
+    waiting: list[int] = []
+    sizes: list[int] = []
+
+    def is_done() -> bool:
+        said = ask()
+        if said["status"] == "waiting":
+            assert 0 < said["remaining_ms"] <= said["total_ms"]
+            waiting.append(said["total_ms"])
+            sizes.extend(on(master, "DBSIZE") for master in blank)
+        return bool(said["status"] == done)
+
+    eventually(is_done, f"it is {done}")
+    assert boottime_ns() - since_ns >= SETTLED_MS * NS_PER_MS
+    assert set(waiting) <= {SETTLED_MS}
+    assert not any(sizes)

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from lockd.clock import boottime_ns, wall_ahead_ns
+from lockd.config.model import Timeouts
 from lockd.core.ballots.ballot import Ballot
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import Lease
@@ -71,7 +72,7 @@ class Asker:
     value = b""
     give_up_ns: int | None = None
 
-    def __init__(self, resource: bytes = R, *, detached: bool = True, ttl_ms: int = 5_000) -> None:
+    def __init__(self, resource: bytes = R, *, detached: bool = True, ttl_ms: int = 30_000) -> None:
         self.resource = resource
         self.detached = detached
         self.ttl_ms = ttl_ms
@@ -116,15 +117,15 @@ class World:
         self.bad = masters[0]  # it is asked and heard first
         self.gauge = CountingGauge()
         self.broken: list[Exception] = []
-        timeouts = {"master_ms": 2_000, "dead_ms": 5_000, "connect_ms": 2_000}
+        timeouts = {"master_ms": 15_000, "dead_ms": 15_000, "connect_ms": 15_000}
         self.fleet = a_fleet(
             *(master.address for master in masters),
             gauge=self.gauge,
             broke=self._broke,
             timeouts=timeouts,
-            clock_skew_allowance_ms=2_000,
+            clock_skew_allowance_ms=15_000,
         )
-        parameters = RedlockParameters(len(masters), 10, 2_000)
+        parameters = RedlockParameters(len(masters), 10, 15_000)
         self.watched, self.journal = Watched(), NotKept()
         self.locks = Locks(parameters, self.fleet, self.watched, Chance(fresh_token), self.journal)
         self.locks.wall_ahead_ns = wall_ahead_ns()
@@ -142,7 +143,7 @@ class World:
             self.locks.timers.run(boottime_ns())
             await asyncio.sleep(0.005)
 
-    async def lock(self, resource: bytes = R, ttl_ms: int = 5_000) -> Any:
+    async def lock(self, resource: bytes = R, ttl_ms: int = 30_000) -> Any:
         """The lease, or the refusal."""
         asker = Asker(resource, ttl_ms=ttl_ms)
         self.locks.lock(asker, boottime_ns())
@@ -154,9 +155,13 @@ class World:
         return await asyncio.wait_for(asker.outcome, PATIENCE_S)
 
     async def extend(self, lease: Lease) -> Any:
-        asker = Asker(lease.resource)
-        self.locks.extend(lease.resource, lease.token, 20_000, asker, boottime_ns())
-        return await asyncio.wait_for(asker.outcome, PATIENCE_S)
+        """Asked again where this host stood still: what was on its way then proves nothing."""
+        while True:
+            asker = Asker(lease.resource)
+            self.locks.extend(lease.resource, lease.token, 60_000, asker, boottime_ns())
+            said = await asyncio.wait_for(asker.outcome, PATIENCE_S)
+            if not (isinstance(said, Refusal) and "m5=clock-not-watched-yet" in said.text):
+                return said
 
     async def works(self, times: int = 5, resource: bytes = R) -> None:
         """LOCK, EXTEND and UNLOCK do what they should, with fences as they should be."""
@@ -168,7 +173,7 @@ class World:
             last = lease.fence
             extended = await self.extend(lease)
             assert isinstance(extended, Extended), extended
-            assert extended.deadline_ns < boottime_ns() + 20_000_000_000
+            assert extended.deadline_ns < boottime_ns() + 60_000_000_000
             assert await self.unlock(lease) is None
         self.others_are_well()
 
@@ -359,10 +364,11 @@ async def test_scripts_that_are_gone_once_are_loaded_at_once_however_much_was_on
 async def test_what_an_operators_connection_is_told_is_looked_at_too(reply: bytes) -> None:
     async with beside_a_bad_master() as world:
         world.bad.lie = lambda words, true: reply if words[0] == b"AUTH" else true
-        who, config = Credentials("operator", b"secret"), world.fleet.config
+        timeouts = Timeouts(connect_ms=1_000)  # some of these answers have no end
+        config = world.fleet.config.model_copy(update={"timeouts": timeouts})
         peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with pytest.raises(MasterError) as failed:
-            await ask_as(who, config, config.masters[0], "PING")
+            await ask_as(Credentials("operator", b"secret"), config, config.masters[0], "PING")
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < peak_kib + 64_000
         assert len(str(failed.value)) < 300
         assert str(failed.value).isprintable()
@@ -451,11 +457,13 @@ async def test_a_master_that_always_talks_nonsense_or_has_lost_its_scripts_is_le
 ) -> None:
     async with beside_a_bad_master() as world:
         world.bad.lie = to_votes(reply)
-        until_s = time.monotonic() + 3
-        while time.monotonic() < until_s:
+        began_s, rounds = time.monotonic(), 0
+        while rounds < 20 or time.monotonic() < began_s + 2:
             await world.works(1)
-        assert world.bad.connections <= 10, "not a thousand connections a second"
-        assert world.gauge.offences[0] <= 5
+            rounds += 1
+        seconds = time.monotonic() - began_s
+        assert world.bad.connections <= 5 + 3 * seconds, "not a thousand connections a second"
+        assert world.gauge.offences[0] <= 5 + seconds
 
 
 @pytest.mark.parametrize("error", [b"-BUSY x", b"-MISCONF x", b"-" + b"z" * 4000])

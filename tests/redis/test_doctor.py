@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tests.harness.cluster import Cluster, MakeCluster
+from tests.harness.cluster import Cluster
 from tests.harness.lockctl import lockctl
+from tests.redis.module_cluster import module_cluster
 
 WELL, WARNINGS = 0, 1
+
+cluster = module_cluster(3)
 
 
 def test_a_cluster_that_is_well_gets_no_advice(cluster: Cluster) -> None:
@@ -16,11 +19,15 @@ def test_a_cluster_that_is_well_gets_no_advice(cluster: Cluster) -> None:
     assert set(checks.split()) <= {one["check"] for one in found}
 
 
-def test_a_person_reads_a_line_for_each_check_and_what_to_do(make_cluster: MakeCluster) -> None:
-    own = make_cluster(masters=3)
-    own.masters[2].kill()
-    own.wait_voting(2)
-    done = lockctl(own, "doctor")
+def test_a_person_reads_a_line_for_each_check_and_what_to_do(cluster: Cluster) -> None:
+    m3 = cluster.masters[2]
+    m3.kill()
+    try:
+        cluster.wait_voting(2)
+        done = lockctl(cluster, "doctor")
+    finally:
+        m3.start()
+        cluster.wait_voting(3)
     assert done.returncode == WARNINGS
     lines = done.stdout.splitlines()
     [at] = [number for number, line in enumerate(lines) if "m3 has no vote: down" in line]

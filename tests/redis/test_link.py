@@ -63,7 +63,8 @@ class ScriptedMaster(ModelledMaster):
 async def linked_to(master: ScriptedMaster) -> AsyncIterator[Fleet]:
     """A fleet of this one master, which is up."""
     server = await master.serve()
-    fleet = a_fleet(master.address)
+    timeouts = {"master_ms": 30_000, "connect_ms": 30_000, "dead_ms": 60_000}
+    fleet = a_fleet(master.address, timeouts=timeouts)
     fleet.start()
     try:
         await until(lambda: fleet.links[0].introduced, what="the link is up")
@@ -83,7 +84,7 @@ def give_back(fleet: Fleet, ttl_left_ms: int = 60_000, **more: Any) -> Release:
 def extend(fleet: Fleet, nonce: str = "0") -> Extension:
     now_ns, word = boottime_ns(), 32 * nonce.encode()
     extension = an_extension(
-        word=word, ttl_ms=9_000, mark=b"p1", quorum=1, t1_ns=now_ns, until_ns=now_ns + 10**10
+        word=word, ttl_ms=60_000, mark=b"p1", quorum=1, t1_ns=now_ns, until_ns=now_ns + 60 * 10**9
     )
     extension.put_to(fleet.extend(extension))
     assert extension.asked == 1
@@ -159,7 +160,7 @@ def of_scripts(status: int, value: int) -> bytes:
     return b"*3\r\n:%d\r\n:%d\r\n:%d\r\n" % (status, value, time.time_ns() // 1_000)
 
 
-REFUSED, EXTENDED = of_scripts(-1, 0), of_scripts(1, 9_000)
+REFUSED, EXTENDED = of_scripts(-1, 0), of_scripts(1, 60_000)
 
 
 def extensions(master: ScriptedMaster) -> list[tuple[str, str]]:

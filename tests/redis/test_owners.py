@@ -10,14 +10,19 @@ from typing import Any
 
 import pytest
 
+from lockd.clock import boottime_ns
 from tests.harness.app import App
 from tests.harness.app_process import AppProcess, end
+from tests.harness.clocks import MS
 from tests.harness.cluster import AS_IS, Cluster
 from tests.harness.on_masters import MINUTE_MS, paused
 from tests.harness.users import NOBODY, Connect, cluster_for_all_users
 from tests.harness.waiting import eventually
 
 Started = Callable[..., AppProcess]
+TTL_MS = 1_000
+SOON_MS = 20_000
+"""A WAIT of so long ends before a lease of AppProcess.lock would that nobody gives back."""
 
 
 class Watch:
@@ -89,7 +94,7 @@ def test_a_killed_app_frees_what_it_held_at_once_whatever_became_of_its_connecti
             one.close(number)
     one.kill()
     for each in resources:
-        App(shared).lock(each, MINUTE_MS, "WAIT", 2_000, "CONNECTION")
+        App(shared).lock(each, MINUTE_MS, "WAIT", SOON_MS, "CONNECTION")
 
 
 def test_a_child_goes_on_with_the_connection_of_a_dead_app_and_its_lock(
@@ -129,12 +134,16 @@ def test_what_is_given_back_behind_an_extension_by_who_closes_at_once_is_given_b
 
 def test_a_push_that_was_not_read_costs_no_lock(app: Started, watch: Watch, resource: str) -> None:
     """redis-py 8 takes one that waits for a broken connection, and opens another."""
-    one = app()
+    one, other = app(), f"{resource}/other"
     one.ask(1, "HELLO", 3)
-    token = one.ask(1, "LOCK", resource, 300, "NOTIFY")["token"]
+    token = one.ask(1, "LOCK", resource, MINUTE_MS, "NOTIFY")["token"]
+    one.ask(1, "LOCK", other, MINUTE_MS, "NOTIFY")
+    one.ask(2, "FORCERELEASE", other)
+    one.close(2)
     one.wait_unread(1)
     one.close(1)
     watch.saw_an_end()
+    assert watch.lease(resource)["bound"] == "process"
     assert one.ask(2, "UNLOCK", resource, token) == 1
 
 
@@ -142,16 +151,16 @@ def test_a_push_that_was_not_read_costs_no_lock(app: Started, watch: Watch, reso
 def test_a_lock_of_which_nobody_knows_whether_it_was_told_ends_at_its_deadline(
     app: Started, watch: Watch, resource: str, ending: str
 ) -> None:
-    """Something came behind its reply, or its app may still read it."""
-    one = app()
-    one.send(1, "LOCK", resource, 1_000)
+    """Something came behind its reply, or its app may still read it. It is renewed no more."""
+    one, asked_ns = app(), boottime_ns()
+    one.send(1, "LOCK", resource, TTL_MS)
     granted = one.wait_unread(1)
     if ending == "close":
         one.send(1, "PING")
         one.wait_unread(1, more_than=granted)
     getattr(one, ending)(1)
-    eventually(lambda: (watch.lease(resource) or {}).get("lost"), what="it is renewed no more")
     watch.wait_until_free(resource)
+    assert boottime_ns() >= asked_ns + (TTL_MS - TTL_MS // 100 - 2) * MS
 
 
 def test_what_was_asked_for_twice_and_never_read_is_given_back_with_the_last_of_its_connections(
@@ -253,15 +262,15 @@ def test_of_an_app_that_cannot_be_seen_a_lock_lives_with_its_connection(
     make_cluster: Callable[..., Cluster], resource: str
 ) -> None:
     """The agent is in a container, and the app is not in it."""
-    cluster = make_cluster(masters=3, defaults=AS_IS)
+    cluster = make_cluster(masters=1, defaults=AS_IS)
     cluster.agent.stop()
     cluster.agent.command = ("unshare", "--pid", "--fork", "--kill-child", *cluster.agent.command)
     cluster.agent.start()
-    cluster.wait_voting(3)
+    cluster.wait_voting(1)
     app = App(cluster)
     assert app.lock(resource, MINUTE_MS)["bound"] == "connection"
     app.close()
-    App(cluster).lock(resource, MINUTE_MS, "WAIT", 5_000)
+    App(cluster).lock(resource, MINUTE_MS, "WAIT", SOON_MS)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes pid namespaces")

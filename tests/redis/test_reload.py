@@ -15,11 +15,11 @@ import pytest
 from tests.harness.cluster import Cluster, merged
 from tests.harness.lockctl import lockctl
 from tests.harness.users import DAEMON, NOBODY, Connect, cluster_for_all_users
-from tests.harness.waiting import eventually
-from tests.harness.wire import Wire, as_map, kind, token_of
+from tests.harness.waiting import PATIENCE_S, eventually
+from tests.harness.wire import Wire, as_map, kind, request, token_of
 
 DONE, NO, WRONG = 0, 1, 65
-SHORT_MS, LONG_MS = 1_000, 20_000
+LONG_MS = 40_000
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def cluster(running: Cluster) -> Iterator[Cluster]:
     started_with = running.config_path.read_text()
     yield running
     running.config_path.write_text(started_with)
-    assert lockctl(running, "reload").returncode == DONE
+    assert as_map(running.client().execute_command("RELOAD"))["status"] in ("reloaded", "unchanged")
 
 
 def write(cluster: Cluster, **settings: Any) -> None:
@@ -66,7 +66,7 @@ def test_a_hangup_signal_brings_classes_that_count_for_new_locks_and_takes_nothi
 ) -> None:
     assert reload(cluster, classes=[a_class("old"), a_class("short")])["changed"] == ["classes"]
     wire, pid, before = Wire(cluster.socket), cluster.agent.pid, reloads(cluster)
-    held = token_of(wire.ask("LOCK", "old:held", SHORT_MS))
+    held = token_of(wire.ask("LOCK", "old:held", LONG_MS))
     detached = token_of(wire.ask("LOCK", "short:held", LONG_MS, "DETACHED"))
     waiter = Wire(cluster.socket)
     waiter.send("LOCK", "old:held", LONG_MS, "WAIT", LONG_MS)
@@ -80,11 +80,7 @@ def test_a_hangup_signal_brings_classes_that_count_for_new_locks_and_takes_nothi
     token_of(wire.ask("LOCK", "new:1", LONG_MS))
     assert cluster.metric("lockd_grants_total", **{"class": "new"}) == 1
     # What was there before has its terms.
-    renewed = cluster.metric("lockd_renewals_total", **{"class": "old", "outcome": "worked"})
-    eventually(
-        lambda: cluster.metric("lockd_renewals_total", **{"class": "old", "outcome": "worked"}) > renewed,
-        what="the old lease is renewed",
-    )
+    assert token_of(wire.ask("EXTEND", "old:held", held, LONG_MS)) == held
     assert token_of(wire.ask("EXTEND", "short:held", detached, LONG_MS)) == detached
     assert wire.ask("UNLOCK", "old:held", held) == 1
     token_of(waiter.reply())
@@ -100,7 +96,7 @@ def test_a_hangup_signal_brings_classes_that_count_for_new_locks_and_takes_nothi
 def test_a_lease_is_extended_by_what_it_was_granted_for_though_that_is_too_short_or_too_long_now(
     cluster: Cluster,
 ) -> None:
-    short_ms, wire = 6_000, Wire(cluster.socket)
+    short_ms, wire = 30_000, Wire(cluster.socket)
     held = {ms: token_of(wire.ask("LOCK", f"own:{ms}", ms)) for ms in (short_ms, LONG_MS)}
     reload(cluster, min_ttl_ms=short_ms + 1, classes=[a_class("own", max_ttl_ms=short_ms + 2)])
     assert [kind(wire.ask("LOCK", "own:new", ms)) for ms in held] == ["ERR", "ERR"]
@@ -117,13 +113,13 @@ def test_who_may_not_lock_any_more_keeps_and_extends_what_he_holds(
     cluster: Cluster, connect: Connect
 ) -> None:
     wire = connect(cluster, NOBODY)
-    token = token_of(wire.ask("LOCK", "jobs:1", SHORT_MS, "DETACHED"))
+    token = token_of(wire.ask("LOCK", "jobs:1", LONG_MS, "DETACHED"))
     reload(cluster, classes=[a_class("jobs", users=["daemon"])])
-    assert kind(wire.ask("LOCK", "jobs:2", SHORT_MS)) == "DENIED"
+    assert kind(wire.ask("LOCK", "jobs:2", LONG_MS)) == "DENIED"
     assert kind(wire.ask("EXTEND", "jobs:1", "0" * 32, LONG_MS)) == "DENIED"
     assert kind(connect(cluster, DAEMON + 1).ask("EXTEND", "jobs:1", token, LONG_MS)) == "DENIED"
     assert token_of(wire.ask("EXTEND", "jobs:1", token, LONG_MS)) == token
-    token_of(connect(cluster, DAEMON).ask("LOCK", "jobs:2", SHORT_MS))
+    token_of(connect(cluster, DAEMON).ask("LOCK", "jobs:2", LONG_MS))
 
 
 @pytest.mark.parametrize("limit", ["leases", "leases_per_user"])
@@ -151,8 +147,9 @@ def test_connections_below_what_is_in_use_stay_and_no_more_come(cluster: Cluster
 def test_the_rate_of_unknown_tokens_is_another_at_once(cluster: Cluster) -> None:
     wire = Wire(cluster.socket)
     reload(cluster, limits={"unknown_tokens_per_second": 1})
-    answers = [kind(wire.ask("UNLOCK", "x", "0" * 32)) for _ in range(3)]
-    assert "LIMIT" in answers
+    # In one piece: a second goes by between commands on a slow machine.
+    wire.send_raw(3 * request("UNLOCK", "x", "0" * 32))
+    assert "LIMIT" in [kind(wire.reply()) for _ in range(3)]
     reload(cluster, limits={"unknown_tokens_per_second": 500})
     assert [kind(wire.ask("UNLOCK", "x", "0" * 32)) for _ in range(3)] == ["NOTHELD"] * 3
 
@@ -269,7 +266,7 @@ def test_an_agent_that_stops_leaves_a_reload_to_the_next(cluster: Cluster) -> No
     os.kill(own.agent.pid, signal.SIGTERM)
     eventually(lambda: "event=stopping" in own.log_text(), what="it stops")
     os.kill(own.agent.pid, signal.SIGHUP)
-    assert own.agent.wait(10)
+    assert own.agent.wait(PATIENCE_S)
     assert own.agent.exit_status == 0
     assert reloads(own) == 0
 
@@ -291,7 +288,7 @@ def test_a_file_that_can_not_be_read_to_its_end_keeps_no_agent_from_stopping(clu
         wire = Wire(cluster.socket)
         wire.send("RELOAD")
         assert Wire(cluster.socket).ask("PING") == b"PONG"
-        cluster.agent.stop()
+        cluster.agent.stop(PATIENCE_S)
         assert cluster.agent.exit_status == 0
     finally:
         cluster.config_path.unlink()

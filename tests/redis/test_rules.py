@@ -1,11 +1,13 @@
 """The safety rules on real masters: at least one test for each, which fails when the rule is taken out.
 
 The numbers are those of lockd/core/__init__.py. Rules 10, 11a and 11b are the guard's, on the masters'
-own hosts.
+own hosts. When something happens (renewals, deadlines, how long a vote is lost) is tested in virtual time, in
+tests/unit: here leases last for longer than a machine stands still.
 """
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -24,7 +26,7 @@ from lockd.dev.processes import LOOPBACK, LocalMaster, free_ports
 from lockd.masters import scripts
 from tests.harness.app import App
 from tests.harness.clock_shim import Clock
-from tests.harness.clocks import MS, S
+from tests.harness.clocks import MS
 from tests.harness.cluster import Cluster
 from tests.harness.masters import running_masters, short_folder
 from tests.harness.on_masters import (
@@ -41,7 +43,6 @@ from tests.harness.on_masters import (
     restart_under,
 )
 from tests.harness.waiting import eventually
-from tests.harness.wire import as_map
 
 # A network that fails
 
@@ -141,7 +142,10 @@ def behind_proxies(make_cluster: Callable[..., Cluster]) -> Iterator[BehindProxi
 
 @dataclass
 class Hosts:
-    """Five masters and the agents of four hosts; `patient` waits long for a slow master, `hasty` hardly."""
+    """Five masters and the agents of four hosts. `patient` waits long for a slow master, and `hasty` hardly.
+
+    On a busy machine all masters are slow at times, so `hasty` is asked with WAIT.
+    """
 
     masters: list[LocalMaster]
     here: Cluster
@@ -153,15 +157,16 @@ class Hosts:
         for agent in (self.here, self.there, self.patient, self.hasty):
             agent.wait_voting(len(self.masters))
 
-    def pass_through(self, agent: Cluster, resource: str) -> None:
-        """Return when each master has run all that this agent sent it before now: links keep the order."""
-        app = App(agent)
-        lease = app.lock(resource, 5_000)
-        eventually(
-            lambda: len(holding(self.masters, resource, lease["token"])) == len(self.masters),
-            what="all masters have run what was sent before",
-        )
-        app.ask("UNLOCK", resource, lease["token"])
+
+def pass_through(agent: Cluster, resource: str) -> None:
+    """Return when each master has run all that this agent sent it before now: links keep the order."""
+    app = App(agent)
+    lease = app.lock(resource, MINUTE_MS, "WAIT", MINUTE_MS)
+    eventually(
+        lambda: len(holding(agent.masters, resource, lease["token"])) == len(agent.masters),
+        what="all masters have run what was sent before",
+    )
+    app.ask("UNLOCK", resource, lease["token"])
 
 
 @pytest.fixture(scope="module")
@@ -172,13 +177,13 @@ def all_hosts(server_binary: Path) -> Iterator[Hosts]:
         try:
             here.agent.start()
             here.form()
-            patient = {"master_ms": 10_000, "dead_ms": 30_000}
+            patient = {"master_ms": 30_000, "dead_ms": 60_000}
             yield Hosts(
                 masters,
                 here,
                 there=here.add_agent(),
                 patient=here.add_agent(timeouts=patient),
-                hasty=here.add_agent(timeouts={"master_ms": 200, "dead_ms": 30_000}),
+                hasty=here.add_agent(timeouts={"master_ms": 200, "dead_ms": 60_000}),
             )
         finally:
             here.close()
@@ -205,58 +210,67 @@ def test_rule_1_two_of_five_may_say_no_and_three_may_not(hosts: Hosts, resource:
 def test_rule_1_the_deadline_counts_from_before_the_first_byte_was_sent(hosts: Hosts, resource: str) -> None:
     app = App(hosts.patient)
     with paused(hosts.masters[2:]):
-        app.send("LOCK", resource, 20_000)
+        app.send("LOCK", resource, MINUTE_MS)
         eventually(lambda: lease_on(hosts.masters[0], resource), what="the first master was asked")
         asked_ns = boottime_ns()
         eventually(lambda: boottime_ns() > asked_ns + 100 * MS, what="the others are late")
         assert not app.answered
-    assert app.locked()["deadline_ns"] <= asked_ns + (20_000 - 200 - 2) * MS
+    assert app.locked()["deadline_ns"] <= asked_ns + (MINUTE_MS - MINUTE_MS // 100 - 2) * MS
 
 
 # Rule 2
 
 
-def test_rule_2_a_renewal_puts_the_lease_back_on_masters_that_lost_it(hosts: Hosts, resource: str) -> None:
-    lease = App(hosts.here).lock(resource, 1_200)
-    eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
-    granted_us = int(lease_on(hosts.masters[4], resource).split()[1])
-    for master in hosts.masters[:2]:
-        on(master, "DEL", lease_key(resource))
-    eventually(
-        lambda: len(holding(hosts.masters, resource, lease["token"])) == 5, what="it is back on all five"
-    )
-    put_back = lease_on(hosts.masters[0], resource).split()
-    assert abs(int(put_back[1]) - granted_us) < 500_000, "it is as old as it was"
-    assert put_back[2:6] == lease_on(hosts.masters[4], resource).split()[2:6]
-
-
-def test_rule_2_an_extension_by_the_app_puts_it_back_as_well(hosts: Hosts, resource: str) -> None:
-    app = App(hosts.here)
+def test_rule_2_an_extension_puts_the_lease_back_on_masters_that_lost_it(hosts: Hosts, resource: str) -> None:
+    app, (m1, *_, m5) = App(hosts.here), hosts.masters
     lease = app.lock(resource, 20_000, "DETACHED")
     eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
-    on(hosts.masters[0], "DEL", lease_key(resource))
-    longer = as_map(app.ask("EXTEND", resource, lease["token"], 30_000))
+    on(m1, "DEL", lease_key(resource))
+    longer = app.extend(resource, lease["token"], 30_000)
     assert longer["deadline_ns"] > lease["deadline_ns"]
     assert longer["fence"] == lease["fence"]
     assert len(holding(hosts.masters, resource)) == 4, "it may be on its way out everywhere"
-    app.ask("EXTEND", resource, lease["token"], 40_000)
+    granted_us = granted_us_on(m5, resource)
+    eventually(lambda: time_us_of(m1) > granted_us + 300_000, "it is of some age")
+    before_us = time_us_of(m1)
+    app.extend(resource, lease["token"], 40_000)
     eventually(
         lambda: len(holding(hosts.masters, resource, lease["token"])) == 5, what="it is back on all five"
     )
+    took_us = time_us_of(m1) - before_us
+    assert granted_us_on(m1, resource) - granted_us <= took_us, (
+        "it is as old as it was, but for its way there"
+    )
+    assert fields_on(m1, resource)[2:6] == fields_on(m5, resource)[2:6]
+
+
+def fields_on(master: LocalMaster, resource: str) -> list[str]:
+    return str(lease_on(master, resource)).split()
+
+
+def granted_us_on(master: LocalMaster, resource: str) -> int:
+    return int(fields_on(master, resource)[1])
+
+
+def time_us_of(master: LocalMaster) -> int:
+    seconds, micros = on(master, "TIME")
+    return int(seconds) * 1_000_000 + int(micros)
 
 
 def test_rule_2_what_a_quorum_lost_is_not_put_back_but_lost(hosts: Hosts, resource: str) -> None:
     # On three masters it was free for a moment: another may have held it then.
-    app = App(hosts.here, protocol=3)
-    lease = app.lock(resource, 6_000, "NOTIFY")
+    app, asking = App(hosts.here, protocol=3), App(hosts.here)
+    lease = app.lock(resource, MINUTE_MS, "NOTIFY")
     eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
     # At one instant, for the agent: a renewal in between would put back what fewer have lost.
     with paused([hosts.here.agent]):
         for master in hosts.masters[:3]:
             on(master, "DEL", lease_key(resource))
+    assert asking.refused("EXTEND", resource, lease["token"], MINUTE_MS).startswith(("EXPIRED", "NOTHELD"))
     kind, lost, token, reason, _ = app.push()
     assert (kind, lost, token) == ("lost", resource, lease["token"])
     assert "m1, m2, m3" in reason
+    app.send("UNLOCK", resource, lease["token"])
     eventually(lambda: holding(hosts.masters, resource) == [], what="what was put back is given back")
 
 
@@ -275,7 +289,7 @@ def test_rule_3_what_an_app_left_behind_is_given_back_though_connections_broke(
         eventually(lambda: holding(hosts.masters[:2], resource) == [], what="given back where it was granted")
         cut_connections(behind)
     hosts.patient.wait_voting(5)
-    hosts.pass_through(hosts.patient, resource + "/after")
+    pass_through(hosts.patient, resource + "/after")
     assert holding(hosts.masters, resource) == []
 
 
@@ -283,14 +297,15 @@ def test_rule_3_what_a_broken_connection_still_brings_does_not_run_after_the_rel
     behind_proxies: BehindProxies, resource: str
 ) -> None:
     # The acquire is on its way to m1 for longer than the connection lives; the release takes the next one.
-    cluster, [proxy, *_] = behind_proxies(master_ms=100, dead_ms=300)
+    cluster, [proxy, *_] = behind_proxies(dead_ms=300)
     app, m1 = App(cluster), cluster.masters[0]
     accepted = proxy.accepted
     proxy.hold()
-    lease = app.lock(resource, MINUTE_MS)
+    lease = app.lock(resource, MINUTE_MS, "WAIT", MINUTE_MS)
     eventually(lambda: proxy.accepted > accepted, what="the connection is given up for another")
     cluster.wait_voting(3)
     app.ask("UNLOCK", resource, lease["token"])
+    pass_through(cluster, resource + "/after")
     proxy.let_go()
     eventually(lambda: proxy.drained, what="the acquire has arrived")
     assert on(m1, "PING")
@@ -303,7 +318,7 @@ def test_rule_3_what_a_broken_connection_still_brings_does_not_run_after_the_rel
 def test_rule_4_a_retry_after_a_lost_answer_is_not_beaten_by_itself(
     behind_proxies: BehindProxies, resource: str
 ) -> None:
-    cluster, proxies = behind_proxies(master_ms=8_000, dead_ms=20_000)
+    cluster, proxies = behind_proxies(master_ms=30_000, dead_ms=60_000)
     app, mute = App(cluster), proxies[:2]
     for proxy in mute:
         proxy.swallowing = True
@@ -322,11 +337,13 @@ def test_rule_4_a_retry_after_a_lost_answer_is_not_beaten_by_itself(
 def test_rule_5_a_slow_master_is_left_out_and_is_back_by_itself(hosts: Hosts, resource: str) -> None:
     app = App(hosts.hasty)
     with paused(hosts.masters[:2]):
-        lease = app.lock(resource, MINUTE_MS)
-        hosts.hasty.wait_voting(3)
-        assert [one["state"] for one in hosts.hasty.master_states()[:2]] == ["stalled", "stalled"]
+        lease = app.lock(resource, MINUTE_MS, "WAIT", MINUTE_MS)
+        eventually(
+            lambda: [one["state"] for one in hosts.hasty.master_states()] == ["stalled"] * 2 + ["up"] * 3,
+            what="two are left out",
+        )
         app.ask("UNLOCK", resource, lease["token"])
-        app.lock(resource, MINUTE_MS)
+        app.lock(resource, MINUTE_MS, "WAIT", MINUTE_MS)
     hosts.hasty.wait_voting(5)
 
 
@@ -341,7 +358,7 @@ def an_hour_ahead_us() -> int:
 def test_rule_6_fences_grow_with_every_grant_on_whatever_host(hosts: Hosts, resource: str) -> None:
     apps, fences = [App(hosts.here), App(hosts.there), App(hosts.hasty)], []
     for turn in range(30):
-        lease = apps[turn % 3].lock(resource, 5_000, "WAIT", 5_000)
+        lease = apps[turn % 3].lock(resource, MINUTE_MS, "WAIT", MINUTE_MS)
         fences.append(lease["fence"])
         apps[turn % 3].ask("UNLOCK", resource, lease["token"])
     assert fences == sorted(set(fences))
@@ -353,15 +370,14 @@ def test_rule_6_a_fence_stays_the_highest_whichever_masters_are_asked_next(
 ) -> None:
     # Two masters are far ahead. Their value becomes a fence only when a third has accepted it too; else the
     # next grant, by the other three, would be below it.
-    app, (m1, m2, _m3, m4, m5) = App(hosts.hasty), hosts.masters
+    app, (m1, m2, _m3, m4, m5) = App(hosts.patient), hosts.masters
     ahead = an_hour_ahead_us()
     for master in (m4, m5):
         on(master, "HSET", scripts.FENCES_KEY.decode(), slot_of(resource.encode()), ahead)
     fences = []
     for away in ([m1, m2], [m4, m5], [m1, m4]):
-        hosts.hasty.wait_voting(5)
         with paused(away):
-            lease = app.lock(resource, 5_000)
+            lease = app.lock(resource, MINUTE_MS)
             app.ask("UNLOCK", resource, lease["token"])
         fences.append(lease["fence"])
     assert fences[0] > ahead
@@ -373,7 +389,7 @@ def test_rule_6_a_fence_stays_the_highest_whichever_masters_are_asked_next(
 
 def test_rule_7_a_session_lock_is_not_renewed_past_its_max_hold(hosts: Hosts, resource: str) -> None:
     app = App(hosts.here, protocol=3)
-    lease = app.lock(resource, 700, "MAXHOLD", 1_500, "NOTIFY")
+    lease = app.lock(resource, 1_500, "WAIT", MINUTE_MS, "MAXHOLD", 1_500, "NOTIFY")
     hold_until_ns = boottime_ns() + 1_500 * MS
     deadlines, message = [lease["deadline_ns"]], app.push()
     while message[0] == "renewed":
@@ -381,10 +397,8 @@ def test_rule_7_a_session_lock_is_not_renewed_past_its_max_hold(hosts: Hosts, re
         message = app.push()
     assert message[0] == "lost"
     assert "max_hold" in message[3]
-    assert len(deadlines) > 1
     assert max(deadlines) <= hold_until_ns
-    eventually(lambda: holding(hosts.masters, resource) == [], what="it is over on all masters")
-    assert boottime_ns() < hold_until_ns + 5_000 * MS
+    App(hosts.there).lock(resource, MINUTE_MS, "WAIT", MINUTE_MS // 2)
 
 
 # Rule 8
@@ -395,17 +409,17 @@ def test_rule_8_a_wiped_master_has_no_vote_from_that_moment_on(
 ) -> None:
     cluster = make_cluster(masters=3)
     holder = App(cluster)
-    lease = holder.lock(resource, 20_000)
+    lease = holder.lock(resource, MINUTE_MS)
     eventually(lambda: len(holding(cluster.masters, resource)) == 3, what="it is on all three")
     for master in cluster.masters[:2]:
         on(master, "FLUSHALL")
     # Nobody has had time to look at the masters yet: it is they themselves who refuse.
-    assert App(cluster).refused("LOCK", resource + "/other", 20_000).startswith("NOQUORUM")
+    assert App(cluster).refused("LOCK", resource + "/other", MINUTE_MS).startswith("NOQUORUM")
     other = cluster.add_agent()
-    assert App(other).refused("LOCK", resource, 20_000).startswith("NOQUORUM")
+    assert App(other).refused("LOCK", resource, MINUTE_MS).startswith("NOQUORUM")
     assert [on(master, "DBSIZE") for master in cluster.masters[:2]] == [0, 0]
     assert holding(cluster.masters, resource) == ["m3"]
-    holder.refused("EXTEND", resource, lease["token"], 20_000)
+    holder.refused("EXTEND", resource, lease["token"], MINUTE_MS)
     cluster.wait_voting(1)
     assert [one["state"] for one in cluster.master_states()] == ["blank", "blank", "up"]
 
@@ -414,74 +428,60 @@ def test_rule_8_a_wiped_master_has_no_vote_from_that_moment_on(
 
 
 def test_rule_9_the_masters_refuse_a_ttl_above_their_ceiling(make_cluster: Callable[..., Cluster]) -> None:
-    cluster = make_cluster(masters=3, max_ttl_ms=1_000)
+    cluster = make_cluster(masters=3, max_ttl_ms=30_000)
     mistaken = cluster.add_agent(max_ttl_ms=MINUTE_MS)
     mistaken.wait_voting(3)
     app = App(mistaken)
-    assert "ttl-above-its-ceiling" in app.refused("LOCK", "long", 1_001)
+    assert "ttl-above-its-ceiling" in app.refused("LOCK", "long", 30_001)
     assert holding(cluster.masters, "long") == []
-    lease = app.lock("short", 1_000, "DETACHED")
-    assert app.refused("EXTEND", "short", lease["token"], 2_000).startswith("NOQUORUM")
-    assert App(cluster).lock("another", 1_000)
+    lease = app.lock("short", 30_000, "DETACHED")
+    assert app.refused("EXTEND", "short", lease["token"], 40_000).startswith("NOQUORUM")
+    assert App(cluster).lock("another", 30_000)
 
 
 # Rule 11c
 
 
-def test_rule_11c_votes_of_masters_whose_clocks_jumped_do_not_count(
+def test_rule_11c_votes_of_masters_whose_clocks_jumped_do_not_count_for_as_long_as_the_masters_allow_leases(
     make_cluster: Callable[..., Cluster], wall_clock: Clock, resource: str
 ) -> None:
-    cluster = make_cluster(start=False, max_ttl_ms=5_000)
+    """Not as long as this agent does: others may hold longer ones, and the jump has ended those too."""
+    cluster = make_cluster(start=False)
     jumping = cluster.masters[:3]
     restart_under(wall_clock, jumping)
     cluster.agent.start()
     cluster.form()
-    other = cluster.add_agent()
-    for agent in (cluster, other):
+    brief = cluster.add_agent(max_ttl_ms=1_000)
+    for agent in (cluster, brief):
         agent.wait_voting(5)
-    held = App(cluster).lock(resource, 5_000, "WAIT", 5_000, "DETACHED")
+    App(cluster).lock(resource, MINUTE_MS, "DETACHED")
     eventually(lambda: len(holding(cluster.masters, resource)) == 5, what="the last answers have come, too")
-    wall_clock.step(30 * S)
+    wall_clock.step(2 * MINUTE_MS * MS)
     # A master looks at its clock once in a turn of its loop: it may be in the middle of one.
     eventually(lambda: holding(jumping, resource) == [], "the jump has ended it there, before its time")
-    app = App(other)
-    assert app.refused("LOCK", resource, 1_000).startswith(("NOQUORUM", "CLOCK"))
-    for state in other.master_states()[:3]:
+    assert App(brief).refused("LOCK", resource, 1_000).startswith(("NOQUORUM", "CLOCK"))
+    for state in brief.master_states()[:3]:
         assert state["reason"].startswith("clock jumped forward by")
-    app.lock(resource, 1_000, "WAIT", 20_000)
-    assert boottime_ns() >= held["deadline_ns"]
-    other.wait_voting(5)
-
-
-def test_rule_11c_the_masters_ceiling_counts_not_the_agents(
-    make_cluster: Callable[..., Cluster], wall_clock: Clock
-) -> None:
-    # Other agents may hold leases as long as the masters allow, and the jump has ended those too.
-    cluster = make_cluster(masters=3, start=False, max_ttl_ms=30_000)
-    restart_under(wall_clock, cluster.masters[:1])
-    cluster.agent.start()
-    cluster.form()
-    brief = cluster.add_agent(max_ttl_ms=1_000)
-    brief.wait_voting(3)
-    wall_clock.step(5 * S)
-    App(brief).lock("anything", 1_000)
-    reason = eventually(lambda: brief.master_states()[0]["reason"], what="the jump is seen")
-    assert "no vote for another 31 s" in reason
+        [left_s] = re.findall(r"no vote for another (\d+) s", state["reason"])
+        assert int(left_s) > 10
 
 
 # Rule 12
 
 
-def test_rule_12_a_holder_learns_of_a_loss_before_its_deadline(hosts: Hosts, resource: str) -> None:
+def test_rule_12_a_holder_learns_of_a_loss(hosts: Hosts, resource: str) -> None:
+    """That it is before its deadline, tests/unit/locks/test_renewals.py says."""
     pushed, told_next = App(hosts.here, protocol=3), App(hosts.here)
-    leases = {app: app.lock(f"{resource}/{n}", 2_500, "NOTIFY") for n, app in enumerate((pushed, told_next))}
+    words = (2_500, "WAIT", MINUTE_MS, "NOTIFY")
+    leases = {app: app.lock(f"{resource}/{n}", *words) for n, app in enumerate((pushed, told_next))}
     with paused(hosts.masters[:3]):
-        kind, lost, token, reason, deadline_ns = pushed.push()
-        assert boottime_ns() < deadline_ns, "told before its validity was over"
+        message = pushed.push()
+        while message[0] == "renewed":
+            message = pushed.push()
+        kind, lost, token, reason, _ = message
         assert (kind, lost, token) == ("lost", f"{resource}/0", leases[pushed]["token"])
-        assert "no-answer" in reason or "no quorum" in reason
+        assert "could be renewed" in reason or "could not be renewed" in reason
         refusal = eventually(lambda: _refused_ping(told_next), what="the next command says so")
-        assert boottime_ns() < deadline_ns + 400 * MS
         assert refusal.startswith(f"EXPIRED the lease of '{resource}/1' was lost")
         assert told_next.ask("PING") == "PONG"
     assert told_next.refused("UNLOCK", f"{resource}/1", leases[told_next]["token"]).startswith(
@@ -494,20 +494,21 @@ def test_rule_12_who_is_told_of_a_loss_when_he_extends_has_it_until_its_deadline
 ) -> None:
     """His reply may wait behind others': until he has read it, he relies on what he was told before."""
     app, shared = App(hosts.here), App(hosts.here)
-    app.lock(f"{resource}/first", 30_000)
-    lease = shared.lock(resource, 5_000)
+    app.lock(f"{resource}/first", MINUTE_MS)
+    lease = shared.lock(resource, 2_500, "WAIT", MINUTE_MS)
     with paused(hosts.masters[:3]):
         eventually(lambda: _is_lost(hosts.here, resource), "it is lost")
-    shared.send("LOCK", f"{resource}/first", 30_000, "WAIT", 60_000)
+    shared.send("LOCK", f"{resource}/first", MINUTE_MS, "WAIT", MINUTE_MS)
     shared.send("EXTEND", resource, lease["token"], 5_000)
-    App(hosts.there).lock(resource, 5_000, "WAIT", 20_000)
+    App(hosts.there).lock(resource, MINUTE_MS, "WAIT", MINUTE_MS // 2)
     assert boottime_ns() > lease["deadline_ns"]
     assert not shared.answered
 
 
 def _is_lost(here: Cluster, resource: str) -> bool:
-    [row] = App(here, protocol=3).ask("LOCKS", resource, "LOCAL")
-    return bool(row["lost"])
+    """Once its deadline is over it is not shown any more."""
+    rows = App(here, protocol=3).ask("LOCKS", resource, "LOCAL")
+    return not rows or bool(rows[0]["lost"])
 
 
 def _refused_ping(app: App) -> str | None:
@@ -526,7 +527,7 @@ def test_rule_13_a_class_with_a_lock_delay_keeps_it_that_long(hosts: Hosts, reso
     app.lock(f"delayed/{resource}", MINUTE_MS)  # at once: it was given back
     gone_ns = boottime_ns()
     app.close()
-    App(hosts.there).lock(f"delayed/{resource}", MINUTE_MS, "WAIT", 10_000)
+    App(hosts.there).lock(f"delayed/{resource}", MINUTE_MS, "WAIT", MINUTE_MS // 2)
     assert boottime_ns() - gone_ns >= 400 * MS
 
 

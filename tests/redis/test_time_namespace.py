@@ -14,7 +14,7 @@ from tests.harness.cluster import Cluster
 from tests.harness.waiting import PATIENCE_S
 from tests.redis.module_cluster import module_cluster
 
-TTL_S = 4.0
+TTL_S, RENEWED_TTL_S = 30.0, 3.0
 BEHIND, AHEAD = -600, 600
 
 
@@ -40,18 +40,24 @@ def why_no_time_namespace() -> str:
 pytestmark = pytest.mark.skipif(bool(reason := why_no_time_namespace()), reason=reason or "one can be made")
 
 APP = """
-import sys
+import sys, time
 from lockd import Client
 with Client(sys.argv[1]) as client:
-    lease = client.acquire("blocking", ttl=4)
+    lease = client.acquire("blocking", ttl=30)
     print(lease.remaining())
-    lease.extend(5)
+    if lease.lost:
+        sys.exit()
+    lease.extend(31)
     print(lease.remaining())
-    # The agent renews it, and this app hears of that by itself.
-    end_ns = lease.deadline_ns
-    while lease.deadline_ns == end_ns and not lease.lost:
-        pass
-    print(lease.remaining())
+    # The agent renews it, and this app hears of that by itself; where the machine stands still, it is lost.
+    while True:
+        lease = client.acquire("renewed", ttl=3, wait=60)
+        end_ns = lease.deadline_ns
+        while lease.deadline_ns == end_ns and not lease.lost:
+            time.sleep(0.01)
+        if (left_s := lease.remaining()) and lease.deadline_ns != end_ns:
+            break
+    print(left_s)
 """
 
 
@@ -70,11 +76,11 @@ def test_a_client_whose_clock_is_behind_relies_on_its_lease_for_no_longer_than_i
 ) -> None:
     granted, extended, renewed = run_elsewhen(BEHIND, cluster)
     assert 0 < granted <= TTL_S
-    assert TTL_S - 1 < extended <= TTL_S + 1
-    assert 0 < renewed <= TTL_S + 1
+    assert 0 < extended <= TTL_S + 1
+    assert 0 < renewed <= RENEWED_TTL_S
 
 
 def test_a_client_whose_clock_is_ahead_takes_its_lease_for_over_and_never_for_longer(
     cluster: Cluster,
 ) -> None:
-    assert run_elsewhen(AHEAD, cluster)[0] == 0
+    assert run_elsewhen(AHEAD, cluster) == [0]

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from lockd.dev.processes import LocalMaster
 from tests.harness.app import App
-from tests.harness.cluster import Cluster, MakeCluster
-from tests.harness.on_masters import on
+from tests.harness.cluster import Cluster
+from tests.harness.masters import running_masters, short_folder
+from tests.harness.on_masters import MINUTE_MS, on
 from tests.harness.waiting import eventually
 
-MINUTE_MS = 60_000
+
+@pytest.fixture(scope="module")
+def hosts(any_server: Path) -> Iterator[tuple[Cluster, Cluster]]:
+    """The agents of two hosts, over masters of each flavour."""
+    with short_folder() as folder, running_masters(folder, 3, any_server) as masters:
+        cluster = Cluster(folder, masters, {})
+        try:
+            cluster.agent.start()
+            cluster.form()
+            other = cluster.add_agent()
+            for host in (cluster, other):
+                host.wait_voting(3)
+            yield cluster, other
+        finally:
+            cluster.close()
 
 
 def locks_and_unlocks(app: App, resource: str) -> None:
-    lease = app.lock(resource, 10_000, "WAIT", MINUTE_MS)
+    lease = app.lock(resource, MINUTE_MS, "WAIT", MINUTE_MS)
     app.ask("UNLOCK", resource, lease["token"])
 
 
@@ -25,11 +43,11 @@ def tries_of(master: LocalMaster) -> int:
 
 
 def test_an_app_alone_on_its_host_gets_it_beside_three_that_pass_it_on(
-    make_cluster: MakeCluster, any_server: Path
+    hosts: tuple[Cluster, Cluster],
 ) -> None:
     """Without turns it starves: release and next local grant leave in one write."""
-    cluster = make_cluster(masters=3, server=any_server)
-    busy, lone, done = [App(cluster) for _ in range(3)], App(cluster.add_agent()), threading.Event()
+    here, there = hosts
+    busy, lone, done = [App(here) for _ in range(3)], App(there), threading.Event()
 
     def again_and_again(app: App) -> None:
         while not done.is_set():
@@ -48,11 +66,11 @@ def test_an_app_alone_on_its_host_gets_it_beside_three_that_pass_it_on(
 
 
 def test_who_waits_is_told_and_does_not_ask_again_and_again(
-    make_cluster: MakeCluster, any_server: Path
+    hosts: tuple[Cluster, Cluster],
 ) -> None:
-    cluster = make_cluster(masters=3, server=any_server)
+    cluster, other = hosts
     [first, *_] = cluster.masters
-    here, there = App(cluster), App(cluster.add_agent())
+    here, there = App(cluster), App(other)
     held = here.lock("turns:held", MINUTE_MS)
     there.send("LOCK", "turns:held", MINUTE_MS, "WAIT", MINUTE_MS)
     eventually(lambda: on(first, "EXISTS", "lockd:places:turns:held"), what="its place is there")

@@ -138,6 +138,17 @@ def test_what_was_lost_of_a_name_is_no_news_of_the_lease_that_was_granted_by_it_
     assert losses.of((b"r", b"while it waited")) is None
 
 
+def test_news_of_a_name_that_was_asked_for_anew_is_not_told_behind_its_grant() -> None:
+    """It was lost without an agent, and waits to be told when its app asks again."""
+    losses, waiting = Losses(), Connection()
+    lose_of_before(losses, FIRST, b"mine")
+    heard(losses, waiting)
+    assert waiting.told == [b"mine"]
+    losses.begins_anew((b"r", b"mine"))
+    losses.granted_anew(waiting, (b"r", b"mine"))
+    assert set(waiting.knows) == {b"mine"}
+
+
 def test_of_processes_that_never_come_back_no_more_is_kept_than_is_remembered_of_their_user() -> None:
     losses = Losses()
     for number in range(2_500):

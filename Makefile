@@ -41,7 +41,7 @@ APT_TOOLS += $(PYTHON_H)
 APT_TOOLS += $(if $(shell command -v go),/usr/share/gocode/src/github.com/gomodule/redigo:golang-github-gomodule-redigo-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test test-ci test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview pictures bench fuzz sim mutations kills chaos model chain lock rules rules-cost docs docs-pages alerts-docs prometheus lab lab-down test-lab lint-ansible collection air-gap deb clean tools lab-tools node dropin dropin-libraries
+.PHONY: help dev venv test test-ci test-all ready ready-tests lab-image lint compiled test-compiled test-newest dashboards preview pictures bench fuzz sim mutations kills chaos model chain lock rules rules-cost docs docs-pages alerts-docs prometheus lab lab-down test-lab lint-ansible collection air-gap deb clean tools lab-tools node dropin dropin-libraries
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -103,6 +103,9 @@ WITH_COMPILED := tests/unit tests/redis $(foreach of,$(OF_OTHERS),--ignore=tests
 test-compiled: compiled ## tests/unit, and tests/redis where it is of the agent, with that compiled (ARGS='tests/unit -k fence': those)
 	@[ ! -e $(COMPILED) ] || { cd $(COMPILED)/tree && LOCKD_COMPILED=1 PYTHONPATH=$(CURDIR)/$(COMPILED)/tree \
 	  $(CURDIR)/$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(or $(ARGS),$(WITH_COMPILED)); }
+
+test-newest: ## tests/unit with the newest Python that is promised: this machine's or, as root, Debian 13's
+	@tests/setup/newest_python.sh build/newest --numprocesses $(WORKERS) --dist worksteal $(or $(ARGS),tests/unit)
 
 dashboards: $(TEST_STAMP) ## dashboards/*.json, from their builder (ARGS='--selector … --cluster-label … --out FOLDER')
 	$(BIN)/python -m dashboards $(ARGS)

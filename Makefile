@@ -1,6 +1,9 @@
 # What one types in this repository. `make` alone lists it.
 
-PYTHON ?= python3
+# The distribution's own Python where that will do, which is what hosts run, and not what else is on a developer's PATH.
+ifndef PYTHON
+PYTHON := $(or $(shell tests/setup/own_python.sh),python3)
+endif
 VENV ?= .venv
 DIR ?= .dev
 ARGS ?=

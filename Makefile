@@ -30,9 +30,6 @@ DOCS_STAMP := $(VENV)/.installed-docs
 LAB_VENV := .venv-lab
 LAB_STAMP := $(LAB_VENV)/.installed
 
-# Each install of the sources themselves writes lockd.egg-info beside them.
-ONE_AT_A_TIME := $(if $(shell command -v flock),flock $(VENV)/.created)
-
 # command:package, for each program of the distribution that the tests use; a test without its program is skipped. What
 # is no program is named by its path.
 APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc /usr/include/stdio.h:libc6-dev spin:spin mkfs.xfs:xfsprogs chromium:chromium \
@@ -198,13 +195,16 @@ lint-ansible: $(LAB_STAMP) ## ansible-lint (production profile) and yamllint
 
 $(LAB_STAMP): $(VENV)/.created pyproject.toml
 	@$(PYTHON) -m venv $(LAB_VENV)
-	$(ONE_AT_A_TIME) $(LAB_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[lab]'
+	tests/setup/pip.sh $(LAB_VENV) $(VENV)/.created lab
 	@touch $@
 
 LAB_APT_TOOLS := systemd-nspawn:systemd-container mmdebstrap:mmdebstrap dpkg-scanpackages:dpkg-dev ssh:openssh-client ip:iproute2 \
   mkfs.xfs:xfsprogs gcc:gcc /usr/include/stdio.h:libc6-dev $(PYTHON_H)
 
-lab-tools:
+# In one go with those of the other tests.
+ready: APT_TOOLS += $(LAB_APT_TOOLS)
+
+lab-tools: | $(VENV)/.created
 	@$(MAKE) --no-print-directory tools APT_TOOLS='$(LAB_APT_TOOLS)'
 
 clean: ## Remove what was made here (not the folders of `lockd dev`)
@@ -219,7 +219,7 @@ $(VENV)/.created:
 	@touch $@
 
 define pip_install
-	$(ONE_AT_A_TIME) $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.$(1)'
+	tests/setup/pip.sh $(VENV) $(VENV)/.created $(1)
 	@touch $@
 endef
 
@@ -227,18 +227,19 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml
 	$(call pip_install)
 
 $(VENV)/.installed-dev-server: $(VENV)/.created pyproject.toml
-	$(call pip_install,[dev-server])
+	$(call pip_install,dev-server)
 
 $(DOCS_STAMP): $(VENV)/.created pyproject.toml
-	$(call pip_install,[docs])
+	$(call pip_install,docs)
 
 $(TEST_STAMP): $(VENV)/.created pyproject.toml
-	$(call pip_install,[test])
+	$(call pip_install,test)
 	@touch $(VENV)/.installed $(VENV)/.installed-dev-server
 
 # --- what the tests need besides Python ------------------------------------------------------------------------------
 
-tools:
+# Where the environment can't be made without a package, that comes first, and the others beside what pip does.
+tools: | $(VENV)/.created
 	@tests/setup/tools.sh $(APT_TOOLS)
 
 # No Node.js: the tests of its clients are skipped.

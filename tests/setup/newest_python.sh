@@ -37,7 +37,7 @@ python=$1; cd "$2"; shift 2
 [ -e ../venv/.installed ] && cmp -s pyproject.toml ../venv/.installed || {
     rm -rf ../venv
     "$python" -m venv ../venv
-    ../venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --config-settings editable_mode=compat -e ".[test]"
+    tests/setup/pip.sh ../venv pyproject.toml test
     cp pyproject.toml ../venv/.installed
 }
 ../venv/bin/python --version

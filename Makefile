@@ -1,6 +1,9 @@
 # What one types in this repository. `make` alone lists it.
 
-PYTHON ?= python3
+# The distribution's own Python where that will do, which is what hosts run, and not what else is on a developer's PATH.
+ifndef PYTHON
+PYTHON := $(or $(shell tests/setup/own_python.sh),python3)
+endif
 VENV ?= .venv
 DIR ?= .dev
 ARGS ?=
@@ -27,9 +30,6 @@ DOCS_STAMP := $(VENV)/.installed-docs
 LAB_VENV := .venv-lab
 LAB_STAMP := $(LAB_VENV)/.installed
 
-# Each install of the sources themselves writes lockd.egg-info beside them.
-ONE_AT_A_TIME := $(if $(shell command -v flock),flock $(VENV)/.created)
-
 # command:package, for each program of the distribution that the tests use; a test without its program is skipped. What
 # is no program is named by its path.
 APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc /usr/include/stdio.h:libc6-dev spin:spin mkfs.xfs:xfsprogs chromium:chromium \
@@ -44,7 +44,7 @@ APT_TOOLS += $(if $(shell command -v go),/usr/share/gocode/src/github.com/gomodu
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test test-all keep-results ready ready-tests lab-image lint compiled test-compiled dashboards preview pictures bench fuzz sim mutations kills chaos model chain lock rules rules-cost docs docs-pages alerts-docs prometheus lab lab-down test-lab lint-ansible collection air-gap deb clean tools lab-tools node dropin dropin-libraries
+.PHONY: help dev venv test test-all keep-results ready ready-tests lab-image lint compiled test-compiled test-newest dashboards preview pictures bench fuzz sim mutations kills chaos model chain lock rules rules-cost docs docs-pages alerts-docs prometheus lab lab-down test-lab lint-ansible collection air-gap deb clean tools lab-tools node dropin dropin-libraries
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -104,6 +104,9 @@ WITH_COMPILED := tests/unit tests/redis $(foreach of,$(OF_OTHERS),--ignore=tests
 test-compiled: compiled ## tests/unit, and tests/redis where it is of the agent, with that compiled (ARGS='tests/unit -k fence': those)
 	@[ ! -e $(COMPILED) ] || { cd $(COMPILED)/tree && LOCKD_COMPILED=1 PYTHONPATH=$(CURDIR)/$(COMPILED)/tree \
 	  $(CURDIR)/$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(or $(ARGS),$(WITH_COMPILED)); }
+
+test-newest: ## tests/unit with the newest Python that is promised: this machine's or, as root, Debian 13's
+	@tests/setup/newest_python.sh build/newest --numprocesses $(WORKERS) --dist worksteal $(or $(ARGS),tests/unit)
 
 dashboards: $(TEST_STAMP) ## dashboards/*.json, from their builder (ARGS='--selector … --cluster-label … --out FOLDER')
 	$(BIN)/python -m dashboards $(ARGS)
@@ -193,13 +196,16 @@ lint-ansible: $(LAB_STAMP) ## ansible-lint (production profile) and yamllint
 
 $(LAB_STAMP): $(VENV)/.created pyproject.toml
 	@$(PYTHON) -m venv $(LAB_VENV)
-	$(ONE_AT_A_TIME) $(LAB_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[lab]'
+	tests/setup/pip.sh $(LAB_VENV) $(VENV)/.created lab
 	@touch $@
 
 LAB_APT_TOOLS := systemd-nspawn:systemd-container mmdebstrap:mmdebstrap dpkg-scanpackages:dpkg-dev ssh:openssh-client ip:iproute2 \
   mkfs.xfs:xfsprogs gcc:gcc /usr/include/stdio.h:libc6-dev $(PYTHON_H)
 
-lab-tools:
+# In one go with those of the other tests.
+ready: APT_TOOLS += $(LAB_APT_TOOLS)
+
+lab-tools: | $(VENV)/.created
 	@$(MAKE) --no-print-directory tools APT_TOOLS='$(LAB_APT_TOOLS)'
 
 clean: ## Remove what was made here (not the folders of `lockd dev`)
@@ -214,7 +220,7 @@ $(VENV)/.created:
 	@touch $@
 
 define pip_install
-	$(ONE_AT_A_TIME) $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.$(1)'
+	tests/setup/pip.sh $(VENV) $(VENV)/.created $(1)
 	@touch $@
 endef
 
@@ -222,18 +228,19 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml
 	$(call pip_install)
 
 $(VENV)/.installed-dev-server: $(VENV)/.created pyproject.toml
-	$(call pip_install,[dev-server])
+	$(call pip_install,dev-server)
 
 $(DOCS_STAMP): $(VENV)/.created pyproject.toml
-	$(call pip_install,[docs])
+	$(call pip_install,docs)
 
 $(TEST_STAMP): $(VENV)/.created pyproject.toml
-	$(call pip_install,[test])
+	$(call pip_install,test)
 	@touch $(VENV)/.installed $(VENV)/.installed-dev-server
 
 # --- what the tests need besides Python ------------------------------------------------------------------------------
 
-tools:
+# Where the environment can't be made without a package, that comes first, and the others beside what pip does.
+tools: | $(VENV)/.created
 	@tests/setup/tools.sh $(APT_TOOLS)
 
 # No Node.js: the tests of its clients are skipped.

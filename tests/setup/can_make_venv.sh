@@ -23,4 +23,4 @@ echo "$python has no venv: installing $package"
 exec 9</var/lib/dpkg
 flock 9 # as install.sh does, which may run beside this
 apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package"
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null

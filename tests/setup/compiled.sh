@@ -13,9 +13,7 @@ if [ -n "$lacks" ]; then
     echo "SKIPPED: no compiled build without $lacks"
     exit 0
 fi
-mkdir -p "$folder/tree"
-tar --exclude-vcs --exclude=./build --exclude='./.*' --exclude='*.egg-info' --exclude=__pycache__ --exclude=node \
-    --exclude=.node --exclude=.dropin --exclude=.prometheus -cf - . | tar -xf - -C "$folder/tree"
+"$(dirname "$0")/copy_tree.sh" "$folder/tree"
 LOCKD_COMPILED=1 "$python" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
     --wheel-dir "$folder" "$folder/tree"
 rm -rf "$folder/tree/build" "$folder/tree"/*.egg-info

@@ -24,9 +24,9 @@ has() {
     for program in "$@"; do command -v "$program" >/dev/null || return 1; done
 }
 
-# The lists have all that each needs, so nothing is asked for it.
+# The lists have all that each needs, so nothing is asked for it. An older pip warns of how redlock-py is built.
 with_pip() {
-    timeout 120 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile \
+    timeout 120 "$python" -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-compile \
         --target "$folder/$1" --requirement "$here/environments/$1.txt" || failed "$1.txt could not be installed"
 }
 

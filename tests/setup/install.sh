@@ -38,10 +38,11 @@ disable_services_of() {
 
 exec 9</var/lib/dpkg
 flock 9 # one at a time on this machine
-trap put_policy_back EXIT
-trap 'exit 130' INT TERM HUP
 new=
 for package in "$@"; do is_installed "$package" || new="$new $package"; done
+[ -n "$new" ] || exit 0 # another one like us has done it meanwhile
+trap put_policy_back EXIT
+trap 'exit 130' INT TERM HUP
 forbid_services
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq

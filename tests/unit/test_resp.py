@@ -222,7 +222,7 @@ IN_PROPORTION = 24
 
 
 def times_of_eightfold(act: Callable[[int], object], size: int) -> float:
-    """How many times as much processor time eight times as much takes. The least of three: else others count."""
+    """How many times as much processor time eight times as much takes, each the least of three."""
 
     def least_s(of: int) -> float:
         return min(processor_s(act, of) for _ in range(3))

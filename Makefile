@@ -77,8 +77,10 @@ test-all: ## Everything, two hours: every play, other languages, drop-in librari
 	  --lane $(LOOKS) 'every play on real hosts' '$(IN_THE_LAB)' \
 	  --lane 'tests, simulator, models, chaos' '$(SIDE_BY_SIDE)' \
 	    'the agent compiled' '$(MAKE) test-compiled' \
+	    'the newest Python' '$(MAKE) test-newest' \
 	    'every state of the models' '$(BIN)/python -m tests.model --deep' \
 	    'the site of the documentation' '$(MAKE) docs'
+
 keep-results: ## Keep the figures of the last `make test`, which the next ones are compared with: commit tests/results
 	@mkdir -p tests/results && cp build/results/test.json tests/results/
 

@@ -11,9 +11,6 @@ from tests.alerts.chain import FAULTS, Fault, Ground, ground, suffer
 from tests.alerts.monitoring import FACTOR, shortened
 from tests.harness.observatory import need_programs
 
-# Its rules' durations are divided by 20: an agent that is late for a second is one that was late for 20.
-pytestmark = pytest.mark.alone
-
 SHORT = [fault for fault in FAULTS if fault.name in ("one master killed", "agent killed")]
 
 
@@ -24,6 +21,11 @@ def where() -> Iterator[Ground]:
         yield running
 
 
+# Its rules' durations are divided by 20: an agent that is late for a second is one that was late for 20. And
+# each takes a minute or two of waiting, for what the parts show one by one: test_rules, test_pages, and the
+# dashboards' test_queries with a real Prometheus.
+@pytest.mark.alone
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", SHORT, ids=lambda fault: fault.name)
 def test_a_fault_fires_exactly_its_alerts_and_they_clear(where: Ground, fault: Fault) -> None:
     """Not for as long as `make chain` looks out for others."""

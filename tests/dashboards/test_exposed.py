@@ -13,6 +13,7 @@ from dashboards.__main__ import FOLDER
 from tests.dashboards.exposed import exposed
 from tests.harness.fleet import Fleet
 from tests.harness.prometheus import ALL_ALERTS
+from tests.harness.prose import Passage, mistakes
 
 SELECTOR = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\{([^}]*)\}")
 MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
@@ -20,31 +21,59 @@ GROUPED = re.compile(r"\b(?:by|on|ignoring|group_left|group_right) ?\(([^)]*)\)"
 NOW_S = 1_800_000_000
 
 
-def exprs() -> list[str]:
-    """Of panels, annotations and variables."""
-    found: list[str] = []
+def asked() -> Iterator[Passage]:
+    """The queries of panels, annotations and variables."""
     for path in sorted(FOLDER.glob("lockd-*.json")):
         board = json.loads(path.read_text())
-        found += [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-        found += [annotation["expr"] for annotation in board["annotations"]["list"]]
-        found += [one["definition"] for one in board["templating"]["list"] if one["type"] == "query"]
-    return found
+        for panel in board["panels"]:
+            of = f"{path.stem}: {panel['title']}"
+            yield from (Passage(of, target["expr"], 0) for target in panel["targets"])
+        for note in board["annotations"]["list"]:
+            yield Passage(f"{path.stem}: annotation {note['name']}", note["expr"], 0)
+        for one in board["templating"]["list"]:
+            if one["type"] == "query":
+                yield Passage(f"{path.stem}: variable {one['name']}", one["definition"], 0)
 
 
-@pytest.mark.parametrize("expr", exprs())
-def test_a_query_asks_for_metrics_labels_and_values_that_there_are(expr: str) -> None:
+def asks_for_what_there_is_not(query: Passage) -> Iterator[str]:
+    """Metrics, labels and values."""
     labels: set[str] = {"le"}
-    for metric, matchers in SELECTOR.findall(expr):
-        assert metric in exposed(), metric
+    for metric, matchers in SELECTOR.findall(query.text):
+        if metric not in exposed():
+            yield query.mistake(metric)
+            continue
         labels |= exposed()[metric].labels
         for label, operator, value in MATCHER.findall(matchers):
-            assert label in exposed()[metric].labels, (metric, label)
+            if label not in exposed()[metric].labels:
+                yield query.mistake(f"{label} of {metric}")
             possible = exposed()[metric].own.get(label)
             if possible and not value.startswith("$"):
-                asked = value.split("|") if "~" in operator else [value]
-                assert set(asked) <= possible, (metric, label, asked)
-    for grouping in GROUPED.findall(expr):
-        assert {label.strip() for label in grouping.split(",")} <= labels, (grouping, expr)
+                words = value.split("|") if "~" in operator else [value]
+                unknown = sorted(set(words) - possible)
+                yield from (query.mistake(f"{metric}{{{label}={word}}}") for word in unknown)
+    for grouping in GROUPED.findall(query.text):
+        unknown = sorted({label.strip() for label in grouping.split(",")} - labels)
+        yield from (query.mistake(f"by {label}") for label in unknown)
+
+
+def test_queries_ask_for_metrics_labels_and_values_that_there_are() -> None:
+    assert mistakes(asks_for_what_there_is_not, asked()) == []
+
+
+@pytest.mark.parametrize(
+    ("expr", "named"),
+    [
+        ('lockd_moods{job="lockd"}', "lockd_moods"),
+        ('lockd_grants_total{mood="good"}', "mood of lockd_grants_total"),
+        ('lockd_refusals_total{reason="whim"}', "lockd_refusals_total{reason=whim}"),
+        ('lockd_refusals_total{reason=~"noquorum|whim"}', "lockd_refusals_total{reason=whim}"),
+        ('sum by (mood) (lockd_grants_total{job="lockd"})', "by mood"),
+    ],
+)
+def test_what_there_is_not_is_found_and_named_with_its_panel(expr: str, named: str) -> None:
+    assert list(asks_for_what_there_is_not(Passage("a board: a panel", expr, 0))) == [
+        f"a board: a panel: {named}"
+    ]
 
 
 def made_up() -> Iterator[tuple[str, dict[str, str]]]:
@@ -69,8 +98,8 @@ def test_what_the_preview_makes_up_is_what_the_code_exposes() -> None:
 
 def test_each_metric_that_a_panel_shows_is_in_the_preview() -> None:
     """Else it would be empty there, and nobody would look at how it is drawn."""
-    asked = {metric for expr in exprs() for metric, _ in SELECTOR.findall(expr)}
-    assert asked - {metric for metric, _ in made_up()} == set()
+    shown = {metric for query in asked() for metric, _ in SELECTOR.findall(query.text)}
+    assert shown - {metric for metric, _ in made_up()} == set()
 
 
 def test_alerts_of_the_preview_are_those_of_the_rules() -> None:

@@ -23,6 +23,7 @@ from tests.harness.wire import as_map
 
 LEASES_ALLOWED = 20
 Target = dict[str, Any]
+Series = list[dict[str, Any]]
 
 
 NOT_HERE = (
@@ -33,17 +34,24 @@ NOT_HERE = (
 """Panels of these are asked of made-up series, in test_answers.py."""
 
 
-def queries() -> Iterator[Any]:
+def queries() -> dict[str, Target]:
+    """By the panel that asks."""
+    found: dict[str, Target] = {}
     for path in sorted(FOLDER.glob("*.json")):
         board = json.loads(path.read_text())
         for panel in board["panels"]:
-            for target in panel["targets"]:
-                if any(metric in target["expr"] for metric in NOT_HERE):
-                    continue
-                yield pytest.param(target, id=f"{path.stem}: {panel['title']} {target['refId']}")
+            found |= {
+                f"{path.stem}: {panel['title']} {target['refId']}": target for target in panel["targets"]
+            }
         if path.stem == "lockd-overview":
-            for annotation in board["annotations"]["list"]:
-                yield pytest.param(annotation, id=f"annotation: {annotation['name']}")
+            found |= {f"annotation: {one['name']}": one for one in board["annotations"]["list"]}
+    return found
+
+
+def asked() -> dict[str, Target]:
+    """Those that can have an answer here."""
+    left_out = NOT_HERE if has_root_file_system() else (*NOT_HERE, "node_filesystem")
+    return {of: one for of, one in queries().items() if not any(name in one["expr"] for name in left_out)}
 
 
 @pytest.fixture(scope="module")
@@ -99,27 +107,65 @@ def lose_a_quorum(own: Observatory) -> None:
 
 
 def has_root_file_system() -> bool:
+    """Nothing is mounted at / in a chroot: there node_exporter tells of no disk."""
     return any(line.split()[1] == "/" for line in Path("/proc/self/mounts").read_text().splitlines())
 
 
-@pytest.mark.parametrize("target", list(queries()))
-def test_it_returns_series_with_the_labels_that_its_legend_uses(watched: Observatory, target: Target) -> None:
-    """With numbers in them. Rules need some evaluations first, those of long windows a minute. Exporters have
-    instances, processes and an `up`, too, in the same cluster: what is shown by agent is not of them."""
-    expr = concrete(target["expr"])
-    if "node_filesystem" in expr and not has_root_file_system():
-        pytest.skip("nothing is mounted at / here, as in a chroot: node_exporter tells of no disk")
+def numbers(series: Series) -> Series:
+    """Empty when no number is in them."""
+    found = [float(value) for one in series for _, value in one["values"]]
+    return [] if all(math.isnan(number) for number in found) else series
 
-    def found() -> list[dict[str, Any]]:
-        series = watched.series(expr)
-        numbers = [float(value) for one in series for _, value in one["values"]]
-        return [] if all(math.isnan(number) for number in numbers) else series
 
-    labels = [one["metric"] for one in eventually(found, "there are series")]
+def answers(own: Observatory) -> dict[str, Series]:
+    """What each query returned. Rules need some evaluations first, those of long windows a minute: all wait
+    together."""
+    waiting = asked()
+    found: dict[str, Series] = {}
+
+    def none_waits() -> bool:
+        for of, target in list(waiting.items()):
+            if series := numbers(own.series(concrete(target["expr"]))):
+                found[of] = series
+                del waiting[of]
+        assert not waiting, f"no series with numbers: {sorted(waiting)}"
+        return True
+
+    eventually(none_waits, "every query has an answer", every_s=0.5)
+    return found
+
+
+def lacks_a_label(of: str, target: Target, series: Series) -> Iterator[str]:
+    """One that its legend uses. Exporters have instances, processes and an `up`, too, in the same cluster:
+    what is shown by agent is not of them."""
+    labels = [one["metric"] for one in series]
     for label in re.findall(r"\{\{([a-z]+)\}\}", target.get("legendFormat", "")):
-        assert all(label in one for one in labels), label
-    if "ALERTS" not in expr:
-        assert {one["instance"] for one in labels if "instance" in one} <= {"web1:9480", "web2:9480"}
+        if not all(label in one for one in labels):
+            yield f"{of}: {label}"
+    if "ALERTS" not in target["expr"]:
+        others = {one["instance"] for one in labels if "instance" in one} - {"web1:9480", "web2:9480"}
+        yield from (f"{of}: {instance}" for instance in sorted(others))
+
+
+def test_every_query_returns_series_with_the_labels_that_its_legend_uses(watched: Observatory) -> None:
+    targets = asked()
+    assert len(targets) > 100
+    found = answers(watched).items()
+    assert [lacking for of, series in found for lacking in lacks_a_label(of, targets[of], series)] == []
+
+
+def test_a_legend_without_its_label_and_an_exporter_among_agents_are_named() -> None:
+    target = {"expr": "up", "legendFormat": "{{instance}} {{class}}"}
+    series: Series = [
+        {"metric": {"instance": "web1:9480", "class": "a"}},
+        {"metric": {"instance": "m1:9100"}},
+    ]
+    assert list(lacks_a_label("a panel A", target, series)) == ["a panel A: class", "a panel A: m1:9100"]
+
+
+def test_an_answer_without_a_number_is_none() -> None:
+    assert numbers([{"values": [(1, "NaN")]}]) == []
+    assert numbers([{"values": [(1, "NaN"), (2, "0")]}])
 
 
 def test_the_number_of_a_masters_state_is_that_of_its_word(watched: Observatory) -> None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from docs.made.markdown import DOCS, REPOSITORY
-from tests.docs.texts import literals
+from tests.docs.texts import code
+from tests.harness.prose import Passage, mistakes, page
 
 ANSIBLE = REPOSITORY / "ansible"
 PLAYS = {path.name for path in ANSIBLE.glob("*.yml")}
@@ -41,15 +43,27 @@ TEXTS = (
 CODE = [path for room in ("lockd", "alerts", "dashboards") for path in (REPOSITORY / room).rglob("*.py")]
 
 
-def texts(path: Path) -> Iterator[str]:
+def texts(path: Path) -> Iterator[Passage]:
     if path.suffix == ".py":
-        yield from literals(path.read_text())
+        yield from code(path).literals
     else:
-        yield path.read_text()
+        yield page(path)
 
 
-def without_inventory(text: str) -> list[str]:
-    return [found[0] for found in COMMAND.finditer(text) if not GIVEN.match(found["rest"])]
+@cache
+def naming_plays() -> list[Passage]:
+    """All texts that name the program or what a play was called with."""
+    every = (text for path in (*PAGES, *TEXTS, *CODE) for text in texts(path))
+    return [text for text in every if "ansible-playbook" in text.text or "lockd_play" in text.text]
+
+
+def cannot_be_pasted(text: Passage) -> Iterator[str]:
+    """Commands without an inventory, and names of plays that are not there."""
+    for found in COMMAND.finditer(text.text):
+        if not GIVEN.match(found["rest"]):
+            yield text.mistake(f"{found[0]}: without an inventory", found.start())
+    for play in sorted(plays(text.text) - PLAYS):
+        yield text.mistake(play)
 
 
 def plays(text: str) -> set[str]:
@@ -59,18 +73,14 @@ def plays(text: str) -> set[str]:
     return {play for rest in rests for play in re.findall(r"(?<![\w/.-])\w+\.yml\b", rest)} | set(hinted)
 
 
-@pytest.mark.parametrize("path", [*PAGES, *TEXTS, *CODE], ids=lambda path: str(path.relative_to(REPOSITORY)))
-def test_a_command_of_ansible_playbook_names_its_inventory_and_a_play_that_there_is(path: Path) -> None:
-    for text in texts(path):
-        assert without_inventory(text) == []
-        assert plays(text) <= PLAYS
+def test_a_command_of_ansible_playbook_names_its_inventory_and_a_play_that_there_is() -> None:
+    assert mistakes(cannot_be_pasted, naming_plays()) == []
 
 
 def test_commands_are_where_users_read_them() -> None:
     """Else the test above would pass for nothing."""
-    reading = [path for path in (*PAGES, *TEXTS, *CODE) for text in texts(path) if COMMAND.search(text)]
-    rooms = {path.relative_to(REPOSITORY).parts[0] for path in reading}
-    assert {"README.md", "docs", "alerts", "ansible", "packaging"} <= rooms
+    reading = [text.of for text in naming_plays() if COMMAND.search(text.text)]
+    assert {"README.md", "docs", "alerts", "ansible", "packaging"} <= {of.partition("/")[0] for of in reading}
     assert len(reading) > 60
 
 
@@ -84,13 +94,18 @@ def test_commands_are_where_users_read_them() -> None:
         "ansible-playbook -i inventories/mine/hosts.yml",
     ],
 )
-def test_one_without_an_inventory_or_a_play_is_found(text: str) -> None:
-    assert without_inventory(text)
+def test_one_without_an_inventory_is_found_with_its_line(text: str) -> None:
+    [found] = cannot_be_pasted(Passage("a.md", text, 7))
+    assert re.fullmatch(r"a\.md:[78]: ansible-playbook\s(.|\n)*: without an inventory", found)
 
 
 def test_one_with_its_inventory_is_not_and_a_mere_name_is_not() -> None:
     good = f"Type `ansible-playbook` on the controller: `ansible-playbook -i {INVENTORY} site.yml -e a=b`."
-    assert without_inventory(good) == []
+    assert list(cannot_be_pasted(Passage("a.md", good))) == []
     assert plays(good) == {"site.yml"}
-    assert plays(f"ansible-playbook -i {INVENTORY} no_such.yml") == {"no_such.yml"}
     assert plays("{{ lockd_play }} a.yml; {{ lockd_play ~ ' b.yml -e c=d' }}") == {"a.yml", "b.yml"}
+
+
+def test_a_play_that_is_not_there_is_found_with_its_line() -> None:
+    for text in (f"\n`ansible-playbook -i {INVENTORY} no_such.yml`", "\n{{ lockd_play }} no_such.yml"):
+        assert list(cannot_be_pasted(Passage("a.md", text))) == ["a.md:2: no_such.yml"]

@@ -1,13 +1,13 @@
 """What people read uses plain words: every page, dashboards, alerts and their runbooks, plays, every text
-in the code (help, errors, findings), and the documentation in the code."""
+in the code (help, errors, findings), and the documentation in the code.
+
+Each kind of text is one check. Its failure names every file, line and word.
+"""
 
 from __future__ import annotations
 
-import ast
-import io
 import json
 import re
-import tokenize
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from dashboards.__main__ import BOARDS
 from docs.made import command_line
 from docs.made.markdown import DOCS, REPOSITORY
 from docs.made.pages import PAGES as MADE
-from tests.docs.texts import literals
+from tests.docs.texts import code, code_of, composed, string
+from tests.harness.prose import FENCED, Passage, mistakes, page, pages, without, words
 
 WRITTEN = (
     *(REPOSITORY / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
@@ -32,133 +33,201 @@ WRITTEN = (
     REPOSITORY / "packaging/deb/README.Debian",
 )
 CODE_FILES = sorted((REPOSITORY / "lockd").rglob("*.py"))
+PLAYS = sorted((REPOSITORY / "ansible").rglob("*.yml"))
+TEMPLATES = sorted((REPOSITORY / "ansible").rglob("*.j2"))
 AVOIDED = re.compile(
     r"\b(for want of|be had|(?:is|are) to be|mend(?:ed|s)?|ill|of (?:its|their|your|one's) own|makes? up"
     r"|whoever|utili[sz]e|in order to|please note|simply|easily|leverage)\b",
     re.IGNORECASE,
 )
 """Say: without, get, has to be, fix, in trouble, separate, invent, anyone who, use, to, nothing at all."""
-CODE = re.compile(r"^( *)```.*?^\1```$|`[^`\n]+`", re.M | re.S)
+STIFF = re.compile(r"\bis to\b|\bare to\b")
+"""Nor on a dashboard."""
+CODE = re.compile(rf"{FENCED.pattern}|`[^`\n]+`", re.M | re.S)
+SAID = ("name", "msg", "fail_msg", "success_msg", "prompt", "description", "short_description")
 
 
-def avoided(text: str) -> list[str]:
-    return [found[0] for found in AVOIDED.finditer(text)]
+def avoided(text: Passage) -> list[str]:
+    return list(words(AVOIDED)(text))
 
 
-@pytest.mark.parametrize("page", [*WRITTEN, *MADE], ids=lambda page: str(page.relative_to(REPOSITORY)))
-def test_it_uses_plain_words(page: Path) -> None:
-    assert avoided(CODE.sub("", page.read_text())) == []
+def avoided_between_code(text: Passage) -> list[str]:
+    return avoided(without(CODE, text))
+
+
+def avoided_in_code(path: Path) -> list[str]:
+    """In texts that it may say, and in its documentation but for what is code there."""
+    found = code(path)
+    return mistakes(avoided, found.literals) + mistakes(avoided_between_code, found.documentation)
+
+
+def test_every_page_uses_plain_words() -> None:
+    assert mistakes(avoided_between_code, pages([*WRITTEN, *MADE])) == []
 
 
 def test_what_help_says_uses_plain_words() -> None:
     """It is in blocks of code on its page."""
-    assert avoided(command_line.PAGE.read_text()) == []
+    assert avoided(page(command_line.PAGE)) == []
 
 
-@pytest.mark.parametrize("file", CODE_FILES, ids=lambda file: str(file.relative_to(REPOSITORY)))
-def test_texts_in_the_code_use_plain_words(file: Path) -> None:
-    assert [text for text in literals(file.read_text()) if avoided(text)] == []
-
-
-def documentation(source: str) -> Iterator[str]:
-    """The docstrings of a module, what stands below its constants and fields, and its comments."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            yield str(node.value.value)
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.string
-
-
-@pytest.mark.parametrize("file", CODE_FILES, ids=lambda file: str(file.relative_to(REPOSITORY)))
-def test_the_documentation_in_the_code_uses_plain_words(file: Path) -> None:
-    found = (CODE.sub("", text) for text in documentation(file.read_text()))
-    assert [text for text in found if avoided(text)] == []
-
-
-def test_all_texts_of_a_module_are_found_and_its_documentation_apart() -> None:
-    source = '''
-def f(x):
-    """Whoever reads this."""
-    y = 1  # is to be kept
-    """Of its own."""
-    return "one " "text", f"another of {x} and {x}"
-'''
-    assert sorted(literals(source)) == ["another of {} and {}", "one text"]
-    assert sorted(documentation(source)) == ["# is to be kept", "Of its own.", "Whoever reads this."]
+def test_texts_in_the_code_and_its_documentation_use_plain_words() -> None:
+    assert [found for path in CODE_FILES for found in avoided_in_code(path)] == []
 
 
 def test_alerts_and_the_comments_of_their_rules_use_plain_words() -> None:
-    rules = rendered(ALERTS, Site())
     notes = [
-        rule["annotations"][note]
-        for group in yaml.safe_load(rules)["groups"]
+        Passage(f"alert {rule['alert']}, {note}", rule["annotations"][note], 0)
+        for group in yaml.safe_load(rendered(ALERTS, Site()))["groups"]
         for rule in group["rules"]
         for note in ("summary", "description")
     ]
-    comments = re.findall(r"^ *# (.*)", rules + rendered(RULES, Site()), re.M)
+    comments = [one for name in (ALERTS, RULES) for one in commented(name, rendered(name, Site()))]
     assert len(notes) > 100
     assert len(comments) > 20
-    assert [text for text in (*notes, *comments) if AVOIDED.search(text)] == []
+    assert mistakes(avoided, [*notes, *comments]) == []
 
 
-def texts(board: Mapping[str, Any]) -> Iterator[str]:
+def commented(name: str, source: str) -> list[Passage]:
+    return [
+        Passage(name, found[1], source.count("\n", 0, found.start(1)) + 1)
+        for found in re.finditer(r"^ *# (.*)", source, re.M)
+    ]
+
+
+def texts(board: Mapping[str, Any]) -> Iterator[Passage]:
     """All that a reader of a dashboard reads, but for labels and their values."""
-    yield board["title"]
-    yield board["description"]
-    yield from (link["tooltip"] for link in board["links"])
-    for annotation in board["annotations"]["list"]:
-        yield from (annotation["name"], annotation["titleFormat"], annotation["textFormat"])
+    name = f"dashboard {board['uid']}"
+    links, notes = board["links"], board["annotations"]["list"]
+    yield from (Passage(name, text, 0) for text in (board["title"], board["description"]))
+    yield from (Passage(f"{name}, a link", link["tooltip"], 0) for link in links)
+    for note in notes:
+        said = (note["name"], note["titleFormat"], note["textFormat"])
+        yield from (Passage(f"{name}, annotation {note['name']}", text, 0) for text in said)
     for panel in board["panels"]:
-        yield from (panel["title"], panel["description"])
-        yield from re.findall(r'"(?:text|noValue|displayName)": "([^"]*)"', json.dumps(panel["fieldConfig"]))
+        of_values = r'"(?:text|noValue|displayName)": "([^"]*)"'
+        said = (
+            panel["title"],
+            panel["description"],
+            *re.findall(of_values, json.dumps(panel["fieldConfig"])),
+        )
+        yield from (Passage(f"{name}, panel {panel['title']}", text, 0) for text in said)
 
 
-@pytest.mark.parametrize("board", BOARDS, ids=lambda board: str(board["uid"]))
-def test_a_dashboard_uses_plain_words(board: Mapping[str, Any]) -> None:
-    said = list(texts(board))
-    assert len(said) > 2 * len(board["panels"])
-    assert [found[0] for text in said for found in AVOIDED.finditer(text)] == []
-    assert [text for text in said if re.search(r"\bis to\b|\bare to\b", text)] == []
+def test_dashboards_use_plain_words() -> None:
+    for board in BOARDS:
+        assert len(list(texts(board))) > 2 * len(board["panels"])
+    said = [text for board in BOARDS for text in texts(board)]
+    assert mistakes(avoided, said) + mistakes(words(STIFF), said) == []
 
 
-PLAYS = sorted((REPOSITORY / "ansible").rglob("*.yml"))
-TEMPLATES = sorted((REPOSITORY / "ansible").rglob("*.j2"))
-SAID = ("name", "msg", "fail_msg", "success_msg", "prompt", "description", "short_description")
-
-
-def said_in(part: Any) -> Iterator[str]:
+def said_in(name: str, node: yaml.Node | None) -> Iterator[Passage]:
     """Names, messages and descriptions in what Ansible reads, wherever they are."""
-    if isinstance(part, dict):
-        for key, value in part.items():
-            if key in SAID:
-                said = value if isinstance(value, list) else [value]
-                yield from (text for text in said if isinstance(text, str))
-            yield from said_in(value)
-    elif isinstance(part, list):
-        for one in part:
-            yield from said_in(one)
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value in SAID:
+                said = value.value if isinstance(value, yaml.SequenceNode) else [value]
+                yield from (string(name, text) for text in said if isinstance(text, yaml.ScalarNode))
+            yield from said_in(name, value)
+    elif isinstance(node, yaml.SequenceNode):
+        for one in node.value:
+            yield from said_in(name, one)
 
 
-@pytest.mark.parametrize("file", PLAYS, ids=lambda file: str(file.relative_to(REPOSITORY)))
-def test_a_play_uses_plain_words(file: Path) -> None:
+def avoided_in_a_play(play: Passage) -> list[str]:
     """In its comments too: operators read them, of defaults and of plays above all."""
-    source = file.read_text()
-    comments = re.findall(r"^ *# (.*)", source, re.M)
-    assert [text for text in (*said_in(yaml.safe_load(source)), *comments) if AVOIDED.search(text)] == []
+    said = [*said_in(play.of, composed(play.text)), *commented(play.of, play.text)]
+    return mistakes(avoided, said)
 
 
-@pytest.mark.parametrize("file", TEMPLATES, ids=lambda file: str(file.relative_to(REPOSITORY)))
-def test_files_that_plays_write_on_hosts_use_plain_words(file: Path) -> None:
-    assert avoided(file.read_text()) == []
+def test_plays_use_plain_words() -> None:
+    assert mistakes(avoided_in_a_play, pages(PLAYS)) == []
 
 
-def test_all_that_a_play_says_is_found() -> None:
-    task = {"block": [{"name": "Mend it", "assert": {"fail_msg": "Whoever", "that": "ill"}}]}
-    assert list(said_in([task, {"description": ["One.", "Two."]}])) == ["Mend it", "Whoever", "One.", "Two."]
+def test_files_that_plays_write_on_hosts_use_plain_words() -> None:
+    assert mistakes(avoided, pages(TEMPLATES)) == []
+
+
+# Each kind of text, with a mistake: else the tests above would pass for nothing.
+
+
+def planted(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_a_word_on_a_page_is_found_with_its_line_and_code_is_not(tmp_path: Path) -> None:
+    text = "# A page\n\n```sh\nmend\nwhoever\n```\n\nSay `mend`,\nand simply go.\n"
+    assert mistakes(avoided_between_code, [page(planted(tmp_path, "a.md", text))]) == ["a.md:9: simply"]
+    assert avoided(page(planted(tmp_path, "b.j2", "# Yes.\n# Whoever"))) == ["b.j2:2: Whoever"]
+
+
+MODULE = '''
+def f(x):
+    """Anyone
+    of its own."""
+    y = 1  # is to be kept
+    """Mend `ill`."""
+    return "one " "ill", f"another of {x} and {x}", f"{x} makes up"
+'''
+
+
+def test_a_word_in_the_code_is_found_in_what_it_says_and_in_its_documentation(tmp_path: Path) -> None:
+    assert sorted(avoided_in_code(planted(tmp_path, "f.py", MODULE))) == [
+        "f.py:4: of its own", "f.py:5: is to be", "f.py:6: Mend", "f.py:7: ill", "f.py:7: makes up",
+    ]  # fmt: skip
+
+
+def test_all_texts_of_a_module_are_found_and_its_documentation_apart() -> None:
+    found = code_of("f.py", MODULE)
+    assert sorted(one.text for one in found.literals) == ["another of {} and {}", "one ill", "{} makes up"]
+    assert sorted(one.text for one in found.documentation) == [
+        "# is to be kept", "Anyone\n    of its own.", "Mend `ill`.",
+    ]  # fmt: skip
+
+
+PLAY = """---
+# Whoever it is.
+- block:
+    - name: Mend it
+      assert:
+        fail_msg: >-
+          Of your own
+        that: ill
+  description:
+    - One.
+    - Easily.
+"""
+
+
+def test_a_word_that_a_play_says_is_found_and_what_it_does_is_not() -> None:
+    assert sorted(avoided_in_a_play(Passage("a.yml", PLAY))) == [
+        "a.yml:11: Easily", "a.yml:2: Whoever", "a.yml:4: Mend", "a.yml:7: Of your own",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("title",),
+        ("links", 0, "tooltip"),
+        ("annotations", "list", 0, "textFormat"),
+        ("panels", 0, "description"),
+    ],
+    ids=str,
+)
+def test_a_word_on_a_dashboard_is_found(place: tuple[str | int, ...]) -> None:
+    board: Any = json.loads(json.dumps(BOARDS[0]))
+    *way, last = place
+    part = board
+    for step in way:
+        part = part[step]
+    part[last] = "What is to be seen"
+    found = list(texts(board))
+    assert [one.rpartition(": ")[2] for one in mistakes(avoided, found)] == ["is to be"]
+    assert [one.rpartition(": ")[2] for one in mistakes(words(STIFF), found)] == ["is to"]
 
 
 def test_words_to_avoid_are_found() -> None:
-    """Else the test above would pass for nothing."""
-    assert AVOIDED.search("Whoever has it is to be asked")
-    assert not AVOIDED.search("It will still fill the bill, and its owner is told")
+    assert avoided(Passage("", "Whoever has it is to be asked", 0)) == [": Whoever", ": is to be"]
+    assert not avoided(Passage("", "It will still fill the bill, and its owner is told"))

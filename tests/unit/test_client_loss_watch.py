@@ -1,30 +1,37 @@
-"""The watcher of leases: who is told, when, and how often; with sockets and clocks but no agent."""
+"""The watcher of leases: who is told, when, and how often; with sockets, but no agent. Its clock stands still
+until a test moves it, so that no lease ends because the machine stood still."""
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 import threading
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
 from lockd.client.deadlines import AgentClock
 from lockd.client.state import LeaseView
+from lockd.client.sync import loss_watch
 from lockd.client.sync.loss_watch import LossWatcher
-from lockd.clock import boottime_ns
-from tests.harness.clocks import MS
-from tests.harness.waiting import eventually
+from tests.harness.clocks import MS, Clock
+from tests.harness.waiting import PATIENCE_S, eventually
 
 TOKEN = b"a" * 32
+CLOCK = Clock()
+"""What the watcher takes for the time."""
+
+
+def pass_ms(ms: int) -> None:
+    CLOCK.now_ns += ms * MS
 
 
 class PretendedLease:
     """A lease whose agent is the other end of a pair of sockets: b"!" is a loss, others renew it."""
 
     def __init__(self, lasts_ms: int, connected: bool = True) -> None:
-        now_ns = boottime_ns()
+        now_ns = CLOCK()
         until_ns = now_ns + lasts_ms * MS
         reply = {b"token": TOKEN, b"fence": 1, b"deadline_ns": until_ns, b"validity_ms": lasts_ms}
         self.view = LeaseView("job", b"job", lasts_ms, not connected, reply, AgentClock(), now_ns)
@@ -76,7 +83,8 @@ def threads_named(name: str) -> int:
 
 
 @pytest.fixture
-def watcher() -> Iterator[LossWatcher]:
+def watcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[LossWatcher]:
+    monkeypatch.setattr(loss_watch, "boottime_ns", CLOCK)
     one = LossWatcher()
     yield one
     for watch in list(one._watches):
@@ -94,6 +102,7 @@ def test_a_loss_that_the_agent_tells_is_passed_on_at_once_and_once(watcher: Loss
     lease.agents.close()
     other = PretendedLease(50)
     watcher.watch(other, other.on_lost)
+    pass_ms(50)
     other.was_told()
     assert lease.told == ["taken away"]
 
@@ -105,9 +114,11 @@ def test_an_agent_that_closes_the_connection_or_hangs_is_noticed_before_the_dead
     for lease in (closed, hanging):
         watcher.watch(lease, lease.on_lost)
     closed.agents.close()
+    eventually(lambda: closed.view.broken, "the end of its connection is noticed")
+    assert (closed.told, hanging.told) == ([], [])
+    CLOCK.now_ns = closed.view.deadline_ns - 1
     assert "closed the connection" in closed.was_told()
     assert "did not renew it in time" in hanging.was_told()
-    assert boottime_ns() < closed.view.deadline_ns
 
 
 def test_a_lease_that_the_next_agent_goes_on_with_is_heard_of_by_that_one(watcher: LossWatcher) -> None:
@@ -118,6 +129,8 @@ def test_a_lease_that_the_next_agent_goes_on_with_is_heard_of_by_that_one(watche
     ours, next_agents = socket.socketpair()
     ours.setblocking(False)
     lease.next_agent = ours
+    eventually(lambda: lease.connected, "it is resumed")
+    pass_ms(1_500)
     witness.was_told()
     assert lease.told == []
     next_agents.send(b"!")
@@ -128,24 +141,31 @@ def test_a_lease_that_is_renewed_is_left_in_peace(watcher: LossWatcher) -> None:
     renewed, hanging = PretendedLease(200), PretendedLease(300)
     watcher.watch(renewed, renewed.on_lost)
     watcher.watch(hanging, hanging.on_lost)
+    until_ns = renewed.view.deadline_ns + 4 * 250 * MS
     for _ in range(4):
         renewed.agents.send(bytes([250]))
+    eventually(lambda: renewed.view.deadline_ns == until_ns, "the renewals are read")
+    pass_ms(300)
     hanging.was_told()
     assert renewed.told == []
 
 
-def test_a_shorter_lease_that_comes_later_is_not_overslept(watcher: LossWatcher) -> None:
-    long, short = PretendedLease(60_000), PretendedLease(100)
+def test_a_shorter_lease_that_comes_later_is_not_overslept(
+    watcher: LossWatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one thread sleeps for an hour by then: it is woken."""
+    monkeypatch.setattr(loss_watch, "LONGEST_SLEEP_S", 3_600.0)
+    long, short = PretendedLease(3_600_000), PretendedLease(0)
     watcher.watch(long, long.on_lost)
     watcher.watch(short, short.on_lost)
     short.was_told()
-    assert boottime_ns() < long.view.deadline_ns
     assert long.told == []
 
 
 def test_a_lease_without_a_connection_is_watched_by_the_clock(watcher: LossWatcher) -> None:
     lease = PretendedLease(200, connected=False)
     watcher.watch(lease, lease.on_lost)
+    pass_ms(200)
     assert lease.was_told() == "its TTL ends"
 
 
@@ -156,6 +176,7 @@ def test_a_forgotten_lease_is_told_nothing(watcher: LossWatcher) -> None:
     assert watcher.forget(watch) is False
     forgotten.agents.send(b"!")
     watcher.watch(witness, witness.on_lost)
+    pass_ms(120)
     witness.was_told()
     assert forgotten.told == []
 
@@ -163,12 +184,13 @@ def test_a_forgotten_lease_is_told_nothing(watcher: LossWatcher) -> None:
 def test_a_lease_that_the_app_has_dropped_is_not_kept_alive(watcher: LossWatcher) -> None:
     told: list[str] = []
     lease, witness = PretendedLease(50), PretendedLease(150)
-    agents = lease.agents
+    agents, held = lease.agents, weakref.ref(lease)
     watcher.watch(lease, lambda _, reason: told.append(reason))
     watcher.watch(witness, witness.on_lost)
     del lease
-    gc.collect()
+    eventually(lambda: held() is None, "it is nobody's")
     agents.close()
+    pass_ms(150)
     witness.was_told()
     assert told == []
 
@@ -192,7 +214,7 @@ def test_a_number_that_another_connection_has_by_now_is_not_mixed_up(watcher: Lo
 def test_a_slow_callback_does_not_keep_others_from_being_told(watcher: LossWatcher) -> None:
     slow, quick = PretendedLease(60_000), PretendedLease(60_000)
     release = threading.Event()
-    watcher.watch(slow, lambda *_: release.wait(30))
+    watcher.watch(slow, lambda *_: release.wait(PATIENCE_S))
     watcher.watch(quick, quick.on_lost)
     slow.agents.send(b"!")
     quick.agents.send(b"!")

@@ -17,10 +17,15 @@ from lockd.client import aio, requests, sync
 from lockd.client.deadlines import AgentClock
 from lockd.client.requests import Request, key_of, socket_path, to_ms
 from lockd.client.state import names_of
-from lockd.clock import boottime_ns
-from tests.harness.clocks import S
+from tests.harness.clocks import Clock, S
 
 TOKEN = b"0123456789abcdef" * 2
+NOW = Clock(1_000 * S)
+
+
+@pytest.fixture(autouse=True)
+def _time_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "boottime_ns", NOW)
 
 
 def words_of(request: Request[Any]) -> list[bytes]:
@@ -54,20 +59,20 @@ def test_a_lock_asks_to_be_told_of_renewals_and_sends_every_option() -> None:
 def test_a_slot_is_extended_and_released_by_its_own_name() -> None:
     request = lock_of("gpu", slots=3)
     assert words_of(request)[-2:] == [b"SLOTS", b"3"]
-    view = request.decode(granted(boottime_ns() + S) | {b"resource": b"gpu:slot:2", b"slot": 2})
+    view = request.decode(granted(NOW() + S) | {b"resource": b"gpu:slot:2", b"slot": 2})
     assert (view.resource, view.slot, names_of(view)) == ("gpu", 2, [(b"gpu:slot:2", TOKEN)])
 
 
 def test_of_several_each_is_extended_and_released_by_itself_and_all_are_asked_for_at_once() -> None:
     request = lock_of(["b", "a"], wait=1)
     assert words_of(request)[-4:] == [b"WAIT", b"1000", b"AND", b"a"]
-    view = request.decode([granted(boottime_ns() + 9 * S), granted(boottime_ns() + S)])
-    assert view.deadline_ns <= boottime_ns() + S, "it is as good as the worst"
+    view = request.decode([granted(NOW() + 9 * S), granted(NOW() + S)])
+    assert view.deadline_ns <= NOW() + S, "it is as good as the worst"
     assert [requests.unlock(*names_of(view)).replies, requests.extend(view, 20).replies] == [2, 2]
 
 
 def test_requests_have_the_words_of_the_wire_and_a_lease_is_named_by_its_token() -> None:
-    view = lock_of(b"\xff").decode(granted(boottime_ns() + S))
+    view = lock_of(b"\xff").decode(granted(NOW() + S))
     expected: list[tuple[Request[Any], list[bytes]]] = [
         (requests.unlock((view.key, view.token)), [b"UNLOCK", b"\xff", TOKEN]),
         (requests.extend(view, 20), [b"EXTEND", b"\xff", TOKEN, b"20", b"NOTIFY"]),
@@ -117,27 +122,27 @@ def test_the_socket_is_the_one_given_else_that_of_the_environment_else_the_usual
 
 
 def test_a_grant_becomes_a_lease_as_its_app_knows_it() -> None:
-    until_ns = boottime_ns() + 1_500_000_000
+    until_ns = NOW() + 1_500_000_000
     view = lock_of("käse", detached=True).decode(granted(until_ns))
     assert (view.resource, view.key, view.ttl_ms, view.detached) == ("käse", "käse".encode(), 1_500, True)
     assert (view.token, view.fence) == (TOKEN, 7)
-    assert until_ns - 1_000_000 <= view.deadline_ns <= until_ns
+    assert view.deadline_ns == until_ns
 
 
 def test_leases_of_one_agent_have_one_clock() -> None:
     clock = AgentClock()
-    lock_of(clock=clock).decode(granted(boottime_ns() + 600 * S))
-    view = lock_of(clock=clock).decode(granted(boottime_ns() + 600 * S))
-    assert clock.ahead_ns > 598 * S
-    assert view.deadline_ns < boottime_ns() + 2 * S
+    lock_of(clock=clock).decode(granted(NOW() + 600 * S))
+    view = lock_of(clock=clock).decode(granted(NOW() + 600 * S))
+    assert clock.ahead_ns == 598_500_000_000
+    assert view.deadline_ns == NOW() + 1_500_000_000
 
 
 def test_an_extension_is_known_once_its_answer_is_read() -> None:
-    view = lock_of().decode(granted(boottime_ns() + S))
-    later = {b"validity_ms": 20_000, b"deadline_ns": boottime_ns() + 20 * S}
+    view = lock_of().decode(granted(NOW() + S))
+    later = {b"validity_ms": 20_000, b"deadline_ns": NOW() + 20 * S}
     requests.extend(view, 20_000).decode(later)
     assert view.ttl_ms == 20_000
-    assert view.deadline_ns > boottime_ns() + 19 * S
+    assert view.deadline_ns == NOW() + 20 * S
 
 
 def test_maps_come_as_text_and_bytes_that_are_none_survive() -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-
-import pytest
+from typing import NamedTuple
 
 TESTS = Path(__file__).parents[1]
 LOCKD = TESTS.parent / "lockd"
@@ -50,12 +50,25 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def trees(folder: Path) -> dict[str, ast.Module]:
-    return {name_of(path): ast.parse(path.read_text()) for path in folder.rglob("*.py")}
+class Module(NamedTuple):
+    """What is asked of a module. Its tree is not kept: those of all modules are 200 MB."""
+
+    imported: frozenset[str]
+    documented: bool
+    statements: int
 
 
-TREES = trees(LOCKD)
-TREES_OF_TESTS = trees(TESTS)
+Modules = dict[str, Module]
+
+
+@cache
+def modules(folder: Path) -> Modules:
+    """Of a folder, each parsed once."""
+    return {name_of(path): module(ast.parse(path.read_text())) for path in folder.rglob("*.py")}
+
+
+def module(tree: ast.Module) -> Module:
+    return Module(frozenset(imported_by(tree)), ast.get_docstring(tree) is not None, len(tree.body))
 
 
 def imported_by(tree: ast.Module) -> Iterator[str]:
@@ -69,15 +82,17 @@ def imported_by(tree: ast.Module) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def uses(trees: dict[str, ast.Module], name: str) -> set[str]:
-    """The modules of these that an imported name is, or is in."""
-    ways = ((of, of.rpartition(".")[0]) for of in imported_by(trees[name]))
-    found = {next((one for one in way if one in trees), name) for way in ways}
+@cache
+def uses(folder: Path) -> dict[str, set[str]]:
+    """For each module of a folder the others that it imports, or of which it imports a name."""
+    ours = modules(folder)
+    return {name: _uses(ours, name) for name in ours}
+
+
+def _uses(ours: Modules, name: str) -> set[str]:
+    ways = ((of, of.rpartition(".")[0]) for of in ours[name].imported)
+    found = {next((one for one in way if one in ours), name) for way in ways}
     return found - {name}
-
-
-USES = {name: uses(TREES, name) for name in TREES}
-USES_OF_TESTS = {name: uses(TREES_OF_TESTS, name) for name in TREES_OF_TESTS}
 
 
 def room_of(module: str) -> str:
@@ -85,8 +100,8 @@ def room_of(module: str) -> str:
 
 
 def rooms_used() -> dict[str, set[str]]:
-    used = {room_of(module): set[str]() for module in USES}
-    for module, others in USES.items():
+    used = {room_of(module): set[str]() for module in uses(LOCKD)}
+    for module, others in uses(LOCKD).items():
         used[room_of(module)] |= {room_of(other) for other in others} - {room_of(module)}
     return used
 
@@ -95,9 +110,9 @@ def test_rooms_use_each_other_as_was_drawn() -> None:
     assert rooms_used() == MAY_USE
 
 
-@pytest.mark.parametrize("uses", [USES, MAY_USE, USES_OF_TESTS], ids=["modules", "rooms", "tests"])
-def test_there_is_no_circle_of_imports(uses: dict[str, set[str]]) -> None:
-    TopologicalSorter(uses).prepare()  # raises CycleError, which names them
+def test_there_is_no_circle_of_imports() -> None:
+    for used in (uses(LOCKD), MAY_USE, uses(TESTS)):
+        TopologicalSorter(used).prepare()  # raises CycleError, which names them
 
 
 def test_no_module_begins_with_the_name_of_another() -> None:
@@ -109,39 +124,49 @@ def test_no_module_begins_with_the_name_of_another() -> None:
         assert [word for word, count in first_words.items() if count > 1] == [], folder
 
 
-@pytest.mark.parametrize("room", sorted(name for name in MAY_USE if (LOCKD / name).is_dir()))
-def test_a_room_says_what_it_is_for_and_no_more(room: str) -> None:
-    for path in (LOCKD / room).rglob("__init__.py"):
-        tree = TREES[name_of(path)]
-        assert ast.get_docstring(tree), path
-        assert len(tree.body) == 1, f"{path} holds code"
+def test_a_room_says_what_it_is_for_and_no_more() -> None:
+    """Its first module documents it, and holds no code."""
+    rooms = [name for name in MAY_USE if (LOCKD / name).is_dir()]
+    first = [name_of(path) for room in rooms for path in (LOCKD / room).rglob("__init__.py")]
+    assert len(first) > len(rooms)
+    ours = modules(LOCKD)
+    assert [name for name in first if not ours[name].documented or ours[name].statements != 1] == []
 
 
 def test_core_asks_nobody_for_the_time_or_for_luck() -> None:
-    of_core = {name: set(imported_by(tree)) for name, tree in TREES.items() if room_of(name) == "core"}
-    for name, imported in of_core.items():
-        assert {one.partition(".")[0] for one in imported} & NOT_IN_CORE == set(), name
+    asked = {
+        name: {one.partition(".")[0] for one in module.imported} & NOT_IN_CORE
+        for name, module in modules(LOCKD).items()
+        if room_of(name) == "core"
+    }
+    assert asked
+    assert {name: found for name, found in asked.items() if found} == {}
 
 
 # The suites of tests
 
 
-def others_in(path: Path) -> set[tuple[str, ...]]:
+def others(name: str) -> set[tuple[str, ...]]:
     """What a module of the tests imports from others of them, as ("tests", suite, module, name)."""
-    names = (name.split(".") for name in imported_by(TREES_OF_TESTS[name_of(path)]))
-    return {tuple(parts) for parts in names if parts[0] == "tests"}
-
-
-OF_TESTS = {path: others_in(path) for path in TESTS.rglob("*.py")}
-SUITES = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
+    imported = (one.split(".") for one in modules(TESTS)[name].imported)
+    return {tuple(parts) for parts in imported if parts[0] == "tests"}
 
 
 def test_no_module_with_tests_is_imported() -> None:
-    for path, others in OF_TESTS.items():
-        assert [one for one in others if any(part.startswith("test_") for part in one)] == [], path
+    found = {name: [one for one in others(name) if _is_of_tests(one)] for name in modules(TESTS)}
+    assert {name: imported for name, imported in found.items() if imported} == {}
 
 
-@pytest.mark.parametrize("suite", [*sorted(SUITES), "harness"])
-def test_a_suite_of_tests_uses_itself_and_the_harness_and_that_uses_no_suite(suite: str) -> None:
-    for path in (TESTS / suite).rglob("*.py"):
-        assert {one[1] for one in OF_TESTS[path]} <= {suite, "harness"}, path
+def _is_of_tests(imported: tuple[str, ...]) -> bool:
+    return any(part.startswith("test_") for part in imported)
+
+
+def test_a_suite_of_tests_uses_itself_and_the_harness_and_that_uses_no_suite() -> None:
+    suites = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")} | {"harness"}
+    found = {
+        name: {one[1] for one in others(name)} - {name.split(".")[1], "harness"}
+        for name in modules(TESTS)
+        if name.split(".")[1] in suites
+    }
+    assert {"tests.harness.waiting", "tests.unit.test_house"} <= found.keys()
+    assert {name: strangers for name, strangers in found.items() if strangers} == {}

@@ -44,7 +44,7 @@ async def test_a_master_that_owes_one_answer_is_looked_at_until_it_is_late() -> 
     """Nothing else is asked, so nothing else makes anybody look."""
     first = ask_the_first(a_fleet(timeouts={"master_ms": 200, "dead_ms": 60_000}))
     await until(lambda: first.state is State.STALLED, what="it is found to be late")
-    assert first.reason.startswith("no answer for 2")
+    assert int(first.reason.split()[3]) >= 200, first.reason
 
 
 async def test_and_no_more_once_it_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:

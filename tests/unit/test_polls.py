@@ -118,16 +118,6 @@ def test_who_polls_behind_that_has_the_masters_asked_and_hears_the_truth(refused
     assert poll(refused).code == "granted"
 
 
-def test_all_the_while_he_never_hears_for_longer_that_it_is_held_than_it_was(refused: Host, other: Host):
-    """What is said from here is no new word of the masters."""
-    released(other, b"theirs")
-    for _ in range(20):
-        refused.pass_ms(10)
-        if poll(refused).code == "granted":
-            break
-    assert (tries(refused), refused.time.now_ns < other.time.now_ns + 101 * MS) == (1, True)
-
-
 @pytest.mark.parametrize("wanted", [{}, {"detached": True}, {"value": b"a token", "named": True}])
 @pytest.mark.parametrize("wait_ms", [None, 500])
 def test_a_lock_is_never_answered_from_it(
@@ -173,13 +163,6 @@ def test_an_outage_or_a_split_vote_is_not_remembered(host: Host, why: str):
     assert host.locks._campaigns.polls.refusal(b"r", host.time.now_ns) is None
 
 
-def test_an_outage_is_not_said_once_the_masters_are_back(host: Host):
-    host.break_off(0, 1, 2)
-    assert poll(host).code == "NOQUORUM"
-    host.come_back(0, 1, 2)
-    assert poll(host).code == "granted"
-
-
 def test_while_the_agent_stops_it_says_so(refused: Host):
     refused.locks.drain(refused.time.now_ns)
     assert poll(refused).code == "DRAINING"
@@ -204,10 +187,3 @@ def test_it_is_not_forgotten_by_a_release_of_what_nobody_has(refused: Host):
     assert released(refused, b"nobody's").code == "NOTHELD"
     assert poll(refused).code == "TAKEN"
     assert tries(refused) == 0
-
-
-def test_it_is_forgotten_when_a_lock_of_this_host_is_given_back(refused: Host, other: Host):
-    released(other, b"theirs")
-    app = refused.locked()
-    refused.unlocked(app)
-    assert poll(refused).code == "granted"

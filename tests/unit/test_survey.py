@@ -21,6 +21,7 @@ from lockd.masters.survey import (
     copies_of,
     enough_copies_of,
 )
+from tests.harness.virtual_time import run
 
 TOKEN = b"1" * 32
 LEASE = TOKEN + b" 1790000000000000 0 host-1 4711 1000"
@@ -93,7 +94,7 @@ def everything(resource: bytes, copy: Copy) -> bool:
 
 
 def listed(fleet: Any, wanted: survey.Wanted = everything) -> Listing:
-    return asyncio.run(all_copies(fleet, wanted, through))
+    return run(all_copies(fleet, wanted, through))
 
 
 def resources_in(listing: Listing) -> set[bytes]:
@@ -104,6 +105,8 @@ def resources_in(listing: Listing) -> set[bytes]:
 def stragglers_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "_STRAGGLERS_LEAST_S", 0.1)
     monkeypatch.setattr(survey, "_LONGEST_S", 1.0)
+    virtual = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
+    monkeypatch.setattr(survey, "time", virtual)
 
 
 def test_all_pages_of_all_masters_are_read_and_a_key_named_twice_is_one_copy() -> None:
@@ -213,7 +216,7 @@ def test_so_many_are_listed_and_a_quorum_has_to_say_that_there_are_more(
 
 @pytest.mark.parametrize("answer", [7, [], [LEASE], b"x", MasterError("WRONGTYPE"), None], ids=repr)
 def test_a_holder_is_found_whatever_one_master_says(answer: Any) -> None:
-    found: Found = asyncio.run(copies_of(fleet_of(honest, lambda words: answer, honest), b"a"))
+    found: Found = run(copies_of(fleet_of(honest, lambda words: answer, honest), b"a"))
     assert {copy.master for copy in found.copies} == {0, 2}
 
 
@@ -241,7 +244,7 @@ def enough_of(*answers: Answer, voting: int = 0b11111, master_ms: float = 1e9, l
         async with asyncio.timeout(limit_s):
             return await enough_copies_of(fleet, b"a")
 
-    return asyncio.run(look()).answered
+    return run(look()).answered
 
 
 @pytest.mark.parametrize(
@@ -281,7 +284,7 @@ def test_where_they_do_not_decide_all_are_waited_for_in_time(
 def test_who_asks_for_all_copies_gets_those_of_all_that_answer_in_time() -> None:
     fleet = fleet_of(HELD, HELD, HELD, HELD, silent)
     fleet.config.timeouts.master_ms = 300
-    assert len(asyncio.run(copies_of(fleet, b"a")).copies) == 4
+    assert len(run(copies_of(fleet, b"a")).copies) == 4
 
 
 @pytest.mark.parametrize("cluster_id", [NIL, b"d" * 32, 7], ids=["wiped", "of another cluster", "nonsense"])
@@ -290,7 +293,7 @@ def test_a_master_that_is_not_the_member_that_it_was_says_nothing(cluster_id: An
         return cluster_id if words[0] == "HGET" else FREE(words)
 
     fleet = fleet_of(wiped, wiped, wiped, HELD, HELD)
-    found = asyncio.run(enough_copies_of(fleet, b"a"))
+    found = run(enough_copies_of(fleet, b"a"))
     assert (found.answered, len(found.copies)) == (0b11000, 2)
     assert [words[0] for words in fleet.links[0].asked] == ["GET", "PTTL", "HGET"], "so it is last"
 
@@ -298,4 +301,4 @@ def test_a_master_that_is_not_the_member_that_it_was_says_nothing(cluster_id: An
 def test_one_that_was_known_to_be_no_member_shows_what_it_has() -> None:
     fleet = fleet_of(HELD, HELD, HELD)
     fleet.links[0].identity = None
-    assert asyncio.run(copies_of(fleet, b"a")).answered == 0b111
+    assert run(copies_of(fleet, b"a")).answered == 0b111

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockd.server.systemd import notifier, watchdog_interval_s
+from tests.harness.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
 
 def listening(address: str) -> socket.socket:
     receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    receiver.settimeout(5)
+    receiver.settimeout(PATIENCE_S)
     receiver.bind(address)
     return receiver
 

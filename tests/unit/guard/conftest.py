@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.harness.masters import short_folder
 from tests.unit.guard.world import World
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory, where there is such a folder: the guard has the disk confirm whatever it writes, and on a
+    real one most of the time of these tests was that."""
+    with short_folder() as folder:
+        yield folder
 
 
 @pytest.fixture

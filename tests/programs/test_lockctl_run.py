@@ -126,6 +126,16 @@ def run(agent: ScriptedAgent, *words: str | Path) -> subprocess.CompletedProcess
     )  # fmt: skip
 
 
+STAMPING = "{trap} while :; do read up _ </proc/uptime; echo $up >>{file}; sleep 0.02; done"
+"""A command of the shell that notes again and again that it is still there."""
+
+
+def last_there_ns(file: Path) -> int:
+    """When a command noted that for the last time. That it is gone a test itself may hear much later, where a
+    machine is busy."""
+    return int(float(file.read_text().splitlines()[-1]) * 1e9)
+
+
 @pytest.mark.parametrize("ttl_ms", [10, 100, 1000, 5000, 30_000, 86_400_000])
 def test_sigkill_is_due_before_the_deadline_and_sigterm_before_that(ttl_ms: int) -> None:
     assert 0 < kill_margin_ns(ttl_ms) <= 500 * MS
@@ -175,14 +185,15 @@ def test_an_agent_that_closes_at_once_again_is_not_waited_for_but_the_next_one_a
     ],
 )
 def test_a_next_agent_that_does_not_go_on_with_it_ends_the_command_before_the_deadline(
-    agent: ScriptedAgent, answer: bytes, told: str
+    agent: ScriptedAgent, answer: bytes, told: str, tmp_path: Path
 ) -> None:
     agent.grants_ms = 4_000
     agent.closes_after = [b"LOCK"]
     agent.extend = answer
-    done = run(agent, "--ttl", "4s", "r", "--", "sleep", "30")
+    there = tmp_path / "there"
+    done = run(agent, "--ttl", "4s", "r", "--", "sh", "-c", STAMPING.format(trap="", file=there))
     assert (done.returncode, told in done.stderr) == (76, True), done
-    assert boottime_ns() < agent.granted_ns + 4_000 * MS
+    assert last_there_ns(there) < agent.granted_ns + 4_000 * MS
 
 
 def test_a_wait_goes_on_with_the_next_agent_by_the_same_token(agent: ScriptedAgent) -> None:
@@ -270,23 +281,30 @@ def test_the_loss_of_what_the_agent_before_had_granted_under_its_token_is_not_th
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_deadlines_of_an_agent_in_another_time_namespace_are_not_taken_for_ours(agent: ScriptedAgent) -> None:
+def test_deadlines_of_an_agent_in_another_time_namespace_are_not_taken_for_ours(
+    agent: ScriptedAgent, tmp_path: Path
+) -> None:
     agent.grants_ms = 4_000
     agent.ahead_ns = 600_000 * MS
     renewed_until_ns = boottime_ns() + 8_000 * MS
     agent.pushes = renewed(TOKEN, renewed_until_ns + agent.ahead_ns)
-    done = run(agent, "--ttl", "4s", "r", "--", "sh", "-c", "echo $LOCKD_DEADLINE_NS; exec sleep 30")
+    there = tmp_path / "there"
+    script = "echo $LOCKD_DEADLINE_NS; " + STAMPING.format(trap="", file=there)
+    done = run(agent, "--ttl", "4s", "r", "--", "sh", "-c", script)
     assert done.returncode == 76
-    assert agent.granted_ns + 4_000 * MS < boottime_ns() < renewed_until_ns
+    assert agent.granted_ns + 4_000 * MS < boottime_ns()
+    assert last_there_ns(there) < renewed_until_ns
     assert int(done.stdout) < agent.granted_ns + 5_000 * MS
 
 
-def test_a_loss_with_an_earlier_deadline_kills_earlier(agent: ScriptedAgent) -> None:
+def test_a_loss_with_an_earlier_deadline_kills_earlier(agent: ScriptedAgent, tmp_path: Path) -> None:
     agent.grants_ms = 20_000
     agent.pushes = lost(TOKEN, boottime_ns() + 2000 * MS)
-    done = run(agent, "--ttl", "20s", "r", "--", "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done")
+    there = tmp_path / "there"
+    script = STAMPING.format(trap="trap '' TERM;", file=there)
+    done = run(agent, "--ttl", "20s", "r", "--", "sh", "-c", script)
     assert done.returncode == 76
-    assert boottime_ns() < agent.granted_ns + 3000 * MS
+    assert last_there_ns(there) < agent.granted_ns + 3000 * MS
     assert "moved" in done.stderr
 
 
@@ -329,9 +347,15 @@ def test_a_command_that_spoils_the_lifeline_still_dies_with_lockctl(agent: Scrip
 # All that the command has started
 
 FAMILY = """
-import os, signal, sys, time
+import mmap, os, signal, sys, time
 from pathlib import Path
 kind, folder = sys.argv[1], Path(sys.argv[2])
+(folder / "there").write_bytes(bytes(8))
+with open(folder / "there", "r+b") as file:
+    last = mmap.mmap(file.fileno(), 8)
+
+def note_that_we_are_there():
+    last[:] = time.clock_gettime_ns(time.CLOCK_BOOTTIME).to_bytes(8, "little")
 
 def is_child(session=True):
     if os.fork():
@@ -344,12 +368,14 @@ def stay(name):
     signal.signal(signal.SIGTERM, lambda *_: (folder / f"{name}.told").touch())
     (folder / name).write_text(str(os.getpid()))
     while True:
-        time.sleep(60)
+        note_that_we_are_there()
+        time.sleep(0.01)
 
 def hop():
     # One at a time, and none for long.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
+        note_that_we_are_there()
         if os.fork():
             os._exit(0)
 
@@ -359,6 +385,7 @@ def breed():
     while True:
         if is_child():
             time.sleep(0.05)
+            note_that_we_are_there()
             os._exit(0)
         time.sleep(0.003)
 
@@ -439,8 +466,9 @@ def test_whatever_left_the_group_of_the_command_is_told_and_gone_before_the_dead
 ) -> None:
     agent.grants_ms = 4_000
     done = run(agent, "--ttl", "4s", "r", "--", *family(way, folder))
-    assert boottime_ns() < agent.granted_ns + 4_000 * MS
     assert those_of(folder) == []
+    last_ns = int.from_bytes((folder / "there").read_bytes(), "little")
+    assert 0 < last_ns < agent.granted_ns + 4_000 * MS
     assert done.returncode == 76, done
     assert "did not renew it in time" in done.stderr
     if way in STAYING:

@@ -171,9 +171,7 @@ class Config(Section):
     """
 
     cluster: str = cluster_name()
-    masters: tuple[Master, ...] = sections(
-        Master, 'a list of 3, 5, 7 or 9 {name: m1, address: "m1:6379"}'
-    )
+    masters: tuple[Master, ...] = sections(Master, 'a list of 3, 5, 7 or 9 {name: m1, address: "m1:6379"}')
     max_ttl_ms: int = whole(60_000, 1_000, LONGEST_TTL_MS)
     min_ttl_ms: int = whole(100, 10, DAY_MS)
     min_validity_ms: int = whole(10, 0, 60_000)

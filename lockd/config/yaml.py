@@ -16,7 +16,7 @@ from lockd.config.problems import ConfigError, Loc, Problem, path_of
 
 
 class RefusedValue:
-    """Stands for a value that was refused and reported before pydantic saw it."""
+    """Stands for a value that was refused and reported before its key was looked at."""
 
 
 def document_in(data: bytes) -> tuple[Any, list[Problem]]:

@@ -24,7 +24,6 @@ def where() -> Iterator[Ground]:
 # Its rules' durations are divided by 20: an agent that is late for a second is one that was late for 20. And
 # each takes a minute or two of waiting, for what the parts show one by one: test_rules, test_pages, and the
 # dashboards' test_queries with a real Prometheus.
-@pytest.mark.alone
 @pytest.mark.thorough
 @pytest.mark.parametrize("fault", SHORT, ids=lambda fault: fault.name)
 def test_a_fault_fires_exactly_its_alerts_and_they_clear(where: Ground, fault: Fault) -> None:

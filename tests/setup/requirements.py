@@ -1,4 +1,4 @@
-"""requirements.py [EXTRA]: what pyproject.toml says that lockd needs, with that extra, and what it is built with."""
+"""requirements.py [EXTRA]: what lockd needs by pyproject.toml, with that extra, and what it is built with."""
 
 import re
 import sys

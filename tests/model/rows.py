@@ -60,8 +60,8 @@ ROWS = (
     Row("progress", "5", LEASES, _PATIENT, formula=ENDS, long=True),
     # ... and what breaks without a rule.
     Row("a quorum of one less", "1", LEASES, f"{_ONE_CRASH} -DQUORUM_LESS_ONE", (EXCLUSION,)),
-    Row("no allowance for drift", "1", LEASES, f"{_ONE_CRASH} -DNO_DRIFT", (EXCLUSION,)),
-    Row("validity from the answer", "1", LEASES, f"{_ONE_CRASH} -DCOUNT_FROM_ANSWER", (EXCLUSION,)),
+    Row("no allowance for drift", "1", LEASES, f"{_SHORT} -DNO_DRIFT", (EXCLUSION,)),
+    Row("validity from the answer", "1", LEASES, "-DCRASHES=0 -DBREAKS=0 -DCOUNT_FROM_ANSWER", (EXCLUSION,)),
     Row("what is put back counts", "2", LEASES, f"{_LATE} -DPUT_BACK_COUNTS", (UNBROKEN,), depth_first=True),
     Row(
         "what is put back counts from the next proof on",
@@ -102,12 +102,14 @@ ROWS = (
     Row("blank masters vote", "8", LEASES, f"{_ONE_CRASH} -DBLANK_VOTES", (EXCLUSION,)),
     Row("no ceiling of the ttl", "9", LEASES, f"{_SHORT} -DNO_CEILING", (EXCLUSION,)),
     Row("no delay after a crash", "10", LEASES, f"{_ONE_CRASH} -DNO_DELAY", (EXCLUSION,)),
-    Row("a delay too short by a tick", "10", LEASES, f"{_ONE_CRASH} -DDELAY=2", (EXCLUSION,)),
+    Row("a delay too short by a tick", "10", LEASES, "-DCRASHES=1 -DBREAKS=0 -DDELAY=2", (EXCLUSION,)),
     # Fences: what must hold ...
     Row("fences", "6", FENCES, "-DTRIES=2 -DHINTS=1"),
     Row("fences, any hints", "6", FENCES, "-DTRIES=1 -DHINTS=2 -DROUNDS=2", long=True),
-    Row("fences, broken connections", "6", FENCES, "-DTRIES=1 -DBREAKS=1"),
-    Row("fences, a wiped master", "6, 8", FENCES, _WIPED),
+    Row("fences, broken connections", "6", FENCES, "-DTRIES=1 -DBREAKS=1", long=True),
+    Row("fences, broken connections, one hint", "6", FENCES, "-DTRIES=1 -DBREAKS=1 -DHINTS=1"),
+    Row("fences, a wiped master", "6, 8", FENCES, _WIPED, long=True),
+    Row("fences, a wiped master, one hint", "6, 8", FENCES, f"{_WIPED} -DHINTS=1"),
     # ... and what breaks without a rule.
     Row("no second round", "6", FENCES, "-DTRIES=2 -DHINTS=1 -DNO_SECOND_ROUND", (UNIQUE, IN_ORDER)),
     Row("any value is accepted", "6", FENCES, "-DTRIES=2 -DHINTS=1 -DACCEPTS_ANYTHING", (UNIQUE, IN_ORDER)),
@@ -116,7 +118,8 @@ ROWS = (
     Row("counters copied from too few", "8", FENCES, f"{_WIPED} -DCOPIES_TOO_FEW", (UNIQUE, IN_ORDER)),
     Row("counters lost, identity kept", "8", FENCES, f"{_WIPED} -DFORGETS", (UNIQUE, IN_ORDER)),
     # Tenures: what must hold ...
-    Row("tenures, the next block", "6", TENURES),
+    Row("tenures, the next block", "6", TENURES, long=True),
+    Row("tenures, the next block, one force", "6", TENURES, "-DFORCES=1"),
     Row("tenures, taken over", "6, 13", TENURES, _TAKEN_OVER),
     # ... and what breaks without a rule.
     Row("the next block without the token", "6", TENURES, "-DWITHOUT_TOKEN", (NOT_ABOVE, IN_ORDER, UNIQUE)),
@@ -126,6 +129,7 @@ ROWS = (
         TENURES,
         "-DTENURES=2 -DNEXTS=0 -DBLOCK=2 -DGIVES_BACK -DOUTLIVES",
         (NOT_ABOVE, IN_ORDER, UNIQUE),
+        depth_first=True,
     ),
     Row(
         "the block goes on with the next agent, by a journal that is behind",

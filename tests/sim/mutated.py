@@ -146,7 +146,8 @@ def _more(first: int, named: list[int]) -> Iterator[int]:
     from tests.sim.plan import sort_of
 
     sorts = {sort_of(seed) for seed in named}
-    alike = (seed for seed in range(first, first + _ALIKE_WITHIN) if sort_of(seed) in sorts)
+    within = range(first, first + _ALIKE_WITHIN if sorts else first)
+    alike = (seed for seed in within if sort_of(seed) in sorts)
     for seed in count(first):
         yield seed
         yield from islice(alike, 1)

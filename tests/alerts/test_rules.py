@@ -53,8 +53,8 @@ def test_the_tools_of_prometheus_take_it_without_a_complaint(command: tuple[obje
 
 @pytest.mark.parametrize("path", UNIT_TESTS, ids=lambda path: path.stem)
 def test_alerts_fire_when_their_tests_say_so(path: Path, tmp_path: Path) -> None:
-    """With those rules alone that its file asks for: promtool evaluates each for each minute of each test,
-    and a test asks for a few of hundreds."""
+    """With the few rules that its file asks for: promtool evaluates each rule for each minute
+    of each test."""
     text = path.read_text()
     tests = yaml.safe_load(text)
     files = {name: yaml.safe_load((path.parent / name).read_text()) for name in tests["rule_files"]}

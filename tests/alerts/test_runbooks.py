@@ -28,7 +28,7 @@ from lockd.lockctl import view as lockctl_views
 from lockd.lockctl.main import main
 from tests.harness.for_root import FOR_ROOT
 from tests.harness.prometheus import ALERTS, ALL_ALERTS, ROOT, rules
-from tests.harness.prose import Check, Passage, mistakes, page
+from tests.harness.prose import Check, Passage, expect_none, mistakes, page
 
 ABOUT = ALERTS / "runbooks/README.md"
 RUNBOOKS = [page(path) for path in sorted((ALERTS / "runbooks").glob("*.md")) if path != ABOUT]
@@ -404,7 +404,7 @@ CHECKS: tuple[Check, ...] = (
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_no_runbook(check: Check) -> None:
-    assert mistakes(check, RUNBOOKS) == []
+    expect_none(mistakes(check, RUNBOOKS))
 
 
 def test_every_alert_has_its_runbook() -> None:

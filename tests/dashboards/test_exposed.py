@@ -13,7 +13,7 @@ from dashboards.__main__ import FOLDER
 from tests.dashboards.exposed import exposed
 from tests.harness.fleet import Fleet
 from tests.harness.prometheus import ALL_ALERTS
-from tests.harness.prose import Passage, mistakes
+from tests.harness.prose import Passage, expect_none, mistakes
 
 SELECTOR = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\{([^}]*)\}")
 MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"')
@@ -57,7 +57,7 @@ def asks_for_what_there_is_not(query: Passage) -> Iterator[str]:
 
 
 def test_queries_ask_for_metrics_labels_and_values_that_there_are() -> None:
-    assert mistakes(asks_for_what_there_is_not, asked()) == []
+    expect_none(mistakes(asks_for_what_there_is_not, asked()))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from dashboards.queries import MASTER_STATES, master_state
 from lockd.core.membership import State
 from tests.dashboards.variables import concrete
 from tests.harness.observatory import Observatory, need_programs, running_observatory
+from tests.harness.prose import expect_none
 from tests.harness.waiting import eventually
 from tests.harness.wire import as_map
 
@@ -151,7 +152,7 @@ def test_every_query_returns_series_with_the_labels_that_its_legend_uses(watched
     targets = asked()
     assert len(targets) > 100
     found = answers(watched).items()
-    assert [lacking for of, series in found for lacking in lacks_a_label(of, targets[of], series)] == []
+    expect_none([lacking for of, series in found for lacking in lacks_a_label(of, targets[of], series)])
 
 
 def test_a_legend_without_its_label_and_an_exporter_among_agents_are_named() -> None:

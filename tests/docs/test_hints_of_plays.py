@@ -10,7 +10,7 @@ from pathlib import Path
 from docs.made.markdown import REPOSITORY
 from tests.docs.texts import code, composed, strings
 from tests.harness.for_root import FOR_ROOT
-from tests.harness.prose import Passage, name_of
+from tests.harness.prose import Passage, expect_none, name_of
 
 ANSIBLE = REPOSITORY / "ansible"
 PLAYS = sorted(ANSIBLE.glob("*.yml"))
@@ -59,7 +59,7 @@ def test_what_only_root_may_do_has_sudo_and_the_host_to_type_it_on() -> None:
         for text in texts(path)
         for mistake in cannot_be_pasted(text, path in PRINTED_BY_PROGRAMS)
     ]
-    assert found == []
+    expect_none(found)
 
 
 def test_such_commands_are_found() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from docs.made.markdown import DOCS, REPOSITORY
-from tests.harness.prose import FENCED, Passage, name_of
+from tests.harness.prose import FENCED, Passage, expect_none, name_of
 
 PAGES = (
     *sorted(REPOSITORY.glob("*.md")),
@@ -56,7 +56,7 @@ def lead_nowhere(page: Page, pages: Mapping[Path, Page]) -> Iterator[str]:
 
 def test_every_link_leads_somewhere() -> None:
     pages = every_page()
-    assert [found for page in pages.values() for found in lead_nowhere(page, pages)] == []
+    expect_none([found for page in pages.values() for found in lead_nowhere(page, pages)])
 
 
 def test_a_link_that_leads_nowhere_is_found_with_its_line(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from lockd.config.model import Config
 from lockd.config.problems import ConfigError
 from lockd.lockctl.main import main
 from tests.docs.blocks import Block, blocks
-from tests.harness.prose import Passage, name_of
+from tests.harness.prose import Passage, expect_none, name_of
 
 PAGES = (REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md")))
 MASTERS = [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in range(1, 4)]
@@ -69,7 +69,7 @@ def not_there(page: Page, there: There) -> Iterator[str]:
 
 def test_playbooks_targets_commands_and_alerts_that_a_page_names_are_there() -> None:
     there = There()
-    assert [found for page in every_page() for found in not_there(page, there)] == []
+    expect_none([found for page in every_page() for found in not_there(page, there)])
 
 
 def test_one_that_is_not_there_is_found_with_its_line(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def cannot_be_read(page: Page) -> Iterator[str]:
 
 
 def test_programs_on_pages_can_be_read() -> None:
-    assert [found for page in every_page() for found in cannot_be_read(page)] == []
+    expect_none([found for page in every_page() for found in cannot_be_read(page)])
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def refused_classes(page: Page) -> Iterator[str]:
 
 
 def test_classes_that_pages_show_are_accepted() -> None:
-    assert [found for page in every_page() for found in refused_classes(page)] == []
+    expect_none([found for page in every_page() for found in refused_classes(page)])
 
 
 def test_a_class_that_is_refused_is_found(tmp_path: Path) -> None:

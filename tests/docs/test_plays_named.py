@@ -14,7 +14,7 @@ import pytest
 
 from docs.made.markdown import DOCS, REPOSITORY
 from tests.docs.texts import code
-from tests.harness.prose import Passage, mistakes, page
+from tests.harness.prose import Passage, expect_none, mistakes, page
 
 ANSIBLE = REPOSITORY / "ansible"
 PLAYS = {path.name for path in ANSIBLE.glob("*.yml")}
@@ -74,7 +74,7 @@ def plays(text: str) -> set[str]:
 
 
 def test_a_command_of_ansible_playbook_names_its_inventory_and_a_play_that_there_is() -> None:
-    assert mistakes(cannot_be_pasted, naming_plays()) == []
+    expect_none(mistakes(cannot_be_pasted, naming_plays()))
 
 
 def test_commands_are_where_users_read_them() -> None:

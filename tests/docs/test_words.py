@@ -21,7 +21,7 @@ from docs.made import command_line
 from docs.made.markdown import DOCS, REPOSITORY
 from docs.made.pages import PAGES as MADE
 from tests.docs.texts import code, code_of, composed, string
-from tests.harness.prose import FENCED, Passage, mistakes, page, pages, without, words
+from tests.harness.prose import FENCED, Passage, expect_none, mistakes, page, pages, without, words
 
 WRITTEN = (
     *(REPOSITORY / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
@@ -62,16 +62,16 @@ def avoided_in_code(path: Path) -> list[str]:
 
 
 def test_every_page_uses_plain_words() -> None:
-    assert mistakes(avoided_between_code, pages([*WRITTEN, *MADE])) == []
+    expect_none(mistakes(avoided_between_code, pages([*WRITTEN, *MADE])))
 
 
 def test_what_help_says_uses_plain_words() -> None:
     """It is in blocks of code on its page."""
-    assert avoided(page(command_line.PAGE)) == []
+    expect_none(avoided(page(command_line.PAGE)))
 
 
 def test_texts_in_the_code_and_its_documentation_use_plain_words() -> None:
-    assert [found for path in CODE_FILES for found in avoided_in_code(path)] == []
+    expect_none([found for path in CODE_FILES for found in avoided_in_code(path)])
 
 
 def test_alerts_and_the_comments_of_their_rules_use_plain_words() -> None:
@@ -84,7 +84,7 @@ def test_alerts_and_the_comments_of_their_rules_use_plain_words() -> None:
     comments = [one for name in (ALERTS, RULES) for one in commented(name, rendered(name, Site()))]
     assert len(notes) > 100
     assert len(comments) > 20
-    assert mistakes(avoided, [*notes, *comments]) == []
+    expect_none(mistakes(avoided, [*notes, *comments]))
 
 
 def commented(name: str, source: str) -> list[Passage]:
@@ -117,7 +117,7 @@ def test_dashboards_use_plain_words() -> None:
     for board in BOARDS:
         assert len(list(texts(board))) > 2 * len(board["panels"])
     said = [text for board in BOARDS for text in texts(board)]
-    assert mistakes(avoided, said) + mistakes(words(STIFF), said) == []
+    expect_none(mistakes(avoided, said) + mistakes(words(STIFF), said))
 
 
 def said_in(name: str, node: yaml.Node | None) -> Iterator[Passage]:
@@ -140,11 +140,11 @@ def avoided_in_a_play(play: Passage) -> list[str]:
 
 
 def test_plays_use_plain_words() -> None:
-    assert mistakes(avoided_in_a_play, pages(PLAYS)) == []
+    expect_none(mistakes(avoided_in_a_play, pages(PLAYS)))
 
 
 def test_files_that_plays_write_on_hosts_use_plain_words() -> None:
-    assert mistakes(avoided, pages(TEMPLATES)) == []
+    expect_none(mistakes(avoided, pages(TEMPLATES)))
 
 
 # Each kind of text, with a mistake: else the tests above would pass for nothing.

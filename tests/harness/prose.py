@@ -49,6 +49,11 @@ def mistakes(check: Check, texts: Iterable[Passage]) -> list[str]:
     return [found for text in texts for found in check(text)]
 
 
+def expect_none(found: list[str]) -> None:
+    """All are named, however many there are."""
+    assert not found, "\n".join(["", *found])
+
+
 def words(pattern: re.Pattern[str]) -> Check:
     """Each word of the pattern is one."""
     return lambda text: [text.mistake(found[0], found.start()) for found in pattern.finditer(text.text)]

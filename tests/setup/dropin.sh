@@ -2,6 +2,7 @@
 # dropin.sh PYTHON FOLDER: the libraries of others that lock, for tests/dropin, as they are in their registries: each list
 # of tests/dropin/environments in a folder of its own, and programs of compiled languages. FOLDER/.installed says that
 # all was done that this machine has the tools for. Nothing fails here: a library that is not there has its tests skipped.
+# A registry that says nothing is given up by pip, npm and Maven themselves. How long a busy machine takes says nothing.
 set -eu
 python=$1
 folder=$2
@@ -26,7 +27,7 @@ has() {
 
 # The lists have all that each needs, so nothing is asked for it. An older pip warns of how redlock-py is built.
 with_pip() {
-    timeout 120 "$python" -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-compile \
+    "$python" -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-compile \
         --target "$folder/$1" --requirement "$here/environments/$1.txt" || failed "$1.txt could not be installed"
 }
 
@@ -34,7 +35,7 @@ with_npm() {
     if ! has node npm; then skipped "no Node.js" && return; fi
     mkdir -p "$folder/node"
     # shellcheck disable=SC2046 # a word for each package
-    timeout 120 npm install --fetch-retries=1 --fetch-timeout=30000 --prefix "$folder/node" --silent --no-package-lock \
+    npm install --fetch-retries=1 --fetch-timeout=30000 --prefix "$folder/node" --silent --no-package-lock \
         --ignore-scripts --no-audit --no-fund $(cat "$here/environments/node.txt") ||
         failed "node.txt could not be installed"
 }
@@ -48,8 +49,8 @@ with_go() {
 with_maven() {
     if ! has mvn javac; then skipped "no Maven" && return; fi
     jedis=$folder/jedis
-    if timeout 120 mvn -q -B -Dstyle.color=never -f "$here/programs/jedis/pom.xml" dependency:copy-dependencies \
-        -DoutputDirectory="$jedis" >/dev/null 2>&1 && javac -cp "$jedis/*" -d "$jedis" "$here/programs/jedis/Locks.java"; then
+    if mvn -q -B -Dstyle.color=never -Dmaven.wagon.rto=30000 -Daether.connector.requestTimeout=30000 \
+        -f "$here/programs/jedis/pom.xml" dependency:copy-dependencies -DoutputDirectory="$jedis" >/dev/null 2>&1 && javac -cp "$jedis/*" -d "$jedis" "$here/programs/jedis/Locks.java"; then
         echo "exec java -XX:TieredStopAtLevel=1 -cp '$jedis:$jedis/*' Locks \"\$@\"" >"$jedis/locks"
     else
         failed "jedis could not be installed"

@@ -11,7 +11,7 @@ else
 fi
 echo "installing $clients"
 # shellcheck disable=SC2086 # a word for each package
-if timeout 120 npm install --fetch-retries=1 --fetch-timeout=30000 --prefix "$1" --silent --no-package-lock \
+if npm install --fetch-retries=1 --fetch-timeout=30000 --prefix "$1" --silent --no-package-lock \
     --ignore-scripts --no-audit --no-fund $clients; then
     touch "$1/.installed"
 else

@@ -11,9 +11,10 @@ folder=$(cd "$folder" && pwd)
 trap 'rm -rf "$folder/.apt"' EXIT
 trap 'exit 130' INT TERM HUP
 
-# The sandbox of apt is another user, who may not look into this folder.
+# The sandbox of apt is another user, who may not look into this folder. Who says nothing for so long is given up.
 fetch() {
-    (cd "$folder/.apt" && timeout 300 apt-get -qq -o APT::Sandbox::User=root "$@") >/dev/null 2>&1
+    (cd "$folder/.apt" &&
+        apt-get -qq -o APT::Sandbox::User=root -o Acquire::Retries=1 -o Acquire::http::Timeout=30 "$@") >/dev/null 2>&1
 }
 # A machine that has never asked for the lists of packages, or has old ones, keeps them; those asked for here are ours.
 fetch_with_own_lists() {

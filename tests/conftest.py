@@ -51,14 +51,17 @@ _IN_VIRTUAL_TIME = ("unit", "sim", "model")
 _stalls = StallWatch()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes the processor for minutes begins first: the others mostly wait, and fit in beside it.
 
     A test with real processes that failed while the machine stood still is run once more: see stalls.py.
     """
     items.sort(key=lambda item: item.path.parent.name not in ("sim", "model"))
+    again = config.pluginmanager.hasplugin(
+        "rerunfailures"
+    )  # not in the lab: a cluster that all share can't be put back
     for item in items:
-        if not set(item.path.parts) & set(_IN_VIRTUAL_TIME):
+        if again and not set(item.path.parts) & set(_IN_VIRTUAL_TIME):
             item.add_marker(pytest.mark.flaky(reruns=1, condition=_stalls.seen))
 
 

@@ -53,10 +53,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "smoke: needs hosts or runs Ansible, and is in `make test` all the same"
     )
-    # The tests beside this folder may be run a second time. Here that plugin is not installed, and nothing
-    # is: a cluster that all share can't be put back.
-    if not config.pluginmanager.hasplugin("rerunfailures"):
-        config.addinivalue_line("markers", "flaky: run once more, by pytest-rerunfailures")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -57,9 +57,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     A test with real processes that failed while the machine stood still is run once more: see stalls.py.
     """
     items.sort(key=lambda item: item.path.parent.name not in ("sim", "model"))
-    again = config.pluginmanager.hasplugin(
-        "rerunfailures"
-    )  # not in the lab: a cluster that all share can't be put back
+    # Not in the lab: a cluster that all share can't be put back.
+    again = config.pluginmanager.hasplugin("rerunfailures")
     for item in items:
         if again and not set(item.path.parts) & set(_IN_VIRTUAL_TIME):
             item.add_marker(pytest.mark.flaky(reruns=1, condition=_stalls.seen))

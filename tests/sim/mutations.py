@@ -10,10 +10,10 @@ stands for them here (the scripts' model, the guard). The sources are patched wh
 imports them (mutated.py). There the seeds are run that found_by.json has for it, and then others, from 0 on,
 until a promise is broken. Which other tests notice it: python -m tests.kills.
 
-found_by.json has up to three seeds for each, the one with the shortest run first. A change of the product,
-or of how plans are drawn, may make a seed find nothing: then the next does, or the search, which looks at
-runs of the same sort first, and the test says so. It is no failure, but costs time in each run until
---record has been run again.
+found_by.json has up to three seeds for each, the one with the shortest run first. A change of the product, or
+of how plans are drawn, may make a seed find nothing. Then the next does, or the search, in which every other
+run is of the same sort as those that are written down; and the test says so. It is no failure, but costs time
+in each run, until --record has been run again.
 
 Exit status: 0 each was found, 1 one was not, 2 wrong usage, 130 it was told to stop.
 """

@@ -29,7 +29,7 @@ class ConfigError(Exception):
 
 
 class Refused(Exception):
-    """Raise it where a value is read: a mistake that has words of its own."""
+    """Raise it where a value is read: a mistake that brings its words."""
 
     def __init__(self, wrong: str, right: str) -> None:
         self.wrong = wrong

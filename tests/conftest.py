@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from lockd.dev.processes import ServerNotFound, default_server
 from tests.harness.masters import short_folder
+from tests.harness.peaks import Peaks
 from tests.harness.stalls import StallWatch
 
 # A slow machine is no failure. In CI the examples are the same in each run: a red run can be had again.
@@ -62,6 +63,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if again and not set(item.path.parts) & set(_IN_VIRTUAL_TIME):
             item.add_marker(pytest.mark.flaky(reruns=1, condition=_stalls.seen))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Peaks(), "peaks")
 
 
 def pytest_sessionstart() -> None:

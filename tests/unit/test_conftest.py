@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.harness.waiting import PATIENCE_S
 
 
@@ -64,3 +66,25 @@ def test_what_a_program_catches_or_blocks_that_a_test_ran_is_so_no_more_in_the_n
     done = run(sys.executable, "-m", "pytest", *options, tmp_path)
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout
+
+
+# most_mib: what a worker may take.
+LARGE = """
+from tests.harness.peaks import Peaks
+
+def pytest_configure(config):
+    config.pluginmanager.register(Peaks({most_mib}))
+"""
+
+
+@pytest.mark.parametrize(("most_mib", "status"), [(10_000, 0), (1, 1)])
+def test_a_worker_that_takes_too_much_memory_fails_the_run_and_is_named(
+    tmp_path: Path, most_mib: int, status: int
+) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "conftest.py").write_text(LARGE.format(most_mib=most_mib))
+    (tmp_path / "test_it.py").write_text("def test_it(): pass\n")
+    done = run(sys.executable, "-m", "pytest", "-n", "1", "--rootdir", tmp_path, tmp_path)
+    assert done.returncode == status, done.stdout
+    assert "memory of the workers, at most: gw0 " in done.stdout
+    assert ("FAILED gw0 took more than 1 MiB" in done.stdout) == bool(status)

@@ -78,7 +78,6 @@ test-all: ## Everything, two hours: every play, other languages, drop-in librari
 	  --lane 'tests, simulator, models, chaos' '$(SIDE_BY_SIDE)' \
 	    'the agent compiled' '$(MAKE) test-compiled' \
 	    'the newest Python' '$(MAKE) test-newest' \
-	    'every state of the models' '$(BIN)/python -m tests.model --deep' \
 	    'the site of the documentation' '$(MAKE) docs'
 
 keep-results: ## Keep the figures of the last `make test`, which the next ones are compared with: commit tests/results

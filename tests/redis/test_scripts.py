@@ -126,6 +126,13 @@ def test_extend_of_what_is_no_lease_of_ours_is_refused(master: Scripted) -> None
     assert master.extend()[0] == 0
 
 
+def test_an_extension_never_shortens(master: Scripted) -> None:
+    """One that reached only some masters would undo the promise made before it (rule 2)."""
+    master.acquire(ttl_ms=60_000)
+    assert master.extend(ttl_ms=2_000)[:2] == [1, 2_000]
+    assert master.remaining_ms() > 2_000
+
+
 def test_extend_by_an_agent_that_does_not_know_the_lease_stays_within_max_hold(master: Scripted) -> None:
     master.acquire(ttl_ms=30_000, max_hold_ms=55_000)
     assert master.extend(ttl_ms=35_000)[:2] == [1, 35_000]

@@ -63,8 +63,13 @@ Modules = dict[str, Module]
 
 @cache
 def modules(folder: Path) -> Modules:
-    """Of a folder, each parsed once."""
-    return {name_of(path): module(ast.parse(path.read_text())) for path in folder.rglob("*.py")}
+    """Of a folder, each parsed once; but for what is installed there (tests/.dropin and the like)."""
+    ours = (path for path in folder.rglob("*.py") if not is_installed(path.relative_to(folder)))
+    return {name_of(path): module(ast.parse(path.read_text())) for path in ours}
+
+
+def is_installed(path: Path) -> bool:
+    return any(part.startswith(".") or part == "node_modules" for part in path.parts)
 
 
 def module(tree: ast.Module) -> Module:

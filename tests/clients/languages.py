@@ -49,8 +49,9 @@ def _redis_py(_: Path) -> list[str | Path]:
 
 def _node(module: str, program: str) -> Callable[[Path], list[str | Path]]:
     def made(_: Path) -> list[str | Path]:
+        node = _found("node")
         _needs(NODE_MODULES / module, module)
-        return [_found("node"), PROGRAMS / program]
+        return [node, PROGRAMS / program]
 
     return made
 

@@ -25,9 +25,10 @@ has() {
     for program in "$@"; do command -v "$program" >/dev/null || return 1; done
 }
 
-# The lists have all that each needs, so nothing is asked for it. An older pip warns of how redlock-py is built.
+# The lists have all that each needs, so nothing is asked for it. What has no wheel is built in the way of today: in its
+# old way, Debian 12's pip leaves no .dist-info, by which tests find a library.
 with_pip() {
-    "$python" -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-compile \
+    "$python" -m pip install --quiet --disable-pip-version-check --use-pep517 --no-deps --no-compile \
         --target "$folder/$1" --requirement "$here/environments/$1.txt" || failed "$1.txt could not be installed"
 }
 

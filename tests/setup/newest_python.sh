@@ -68,11 +68,17 @@ for path in /etc/resolv.conf /etc/hosts /etc/pip.conf /etc/ssl/certs /usr/local/
 done
 echo "with that of Debian $release, in $root"
 "$here/copy_tree.sh" "$root/work/tree"
-# All that is mounted there is gone with the last process.
+# All that is mounted there is gone with the last process. As in a container, and unlike in a chroot, / is a mount: below
+# it tests can make namespaces of their own.
 exec unshare --mount --pid --fork --kill-child sh -c '
     root=$1; shift
-    mount -t proc proc "$root/proc"
-    mount -t tmpfs tmp "$root/tmp"
-    mount --rbind /dev "$root/dev"
-    exec chroot "$root" env HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -c "$@"' \
+    mount --bind "$root" "$root"
+    cd "$root"
+    mount -t proc proc proc
+    mount -t tmpfs tmp tmp
+    mount --rbind /dev dev
+    mkdir -p old
+    pivot_root . old
+    umount -l /old
+    exec env -u PIP_FIND_LINKS HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -c "$@"' \
     sh "$root" "$RUN" sh python3 /work/tree "$@"

@@ -60,12 +60,13 @@ SET_UP := 'what the tests need' '$(MAKE) -j4 ready'
 LOOKS := 'lint and types' '$(MAKE) -j2 lint lint-ansible'
 SIDE_BY_SIDE := $(BIN)/python -m pytest --durations=15 --numprocesses $(WORKERS) --dist worksteal
 IN_THE_LAB := $(LAB_VENV)/bin/python -m pytest --durations=15 tests/lab
+PLAYS_THAT_MATTER_MOST := 'site.yml on real hosts' '$(IN_THE_LAB) -m "not thorough"'
 
 ifeq ($(strip $(ARGS)),)
 # CI runs this, too. What an ordinary change can break is in it: two lanes, since half of it waits.
 test: ## Lint, types, tests, every rule taken out, and as root site.yml on real hosts: 20 minutes (ARGS='-k fence': those tests)
 	@$(PARTS) test --first $(SET_UP) \
-	  --lane $(LOOKS) 'site.yml on real hosts' '$(IN_THE_LAB) -m "not thorough"' \
+	  --lane $(LOOKS) $(PLAYS_THAT_MATTER_MOST) \
 	  --lane 'tests, simulator, models' '$(SIDE_BY_SIDE) -m "not thorough"'
 else
 test: ready-tests lint

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from lockd.config.model import CLASSES_REMEMBERED, Config, load
 from lockd.config.problems import ConfigError, Problem
 from lockd.config.warnings import warnings_of
+from tests.harness.any_text import any_text
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "lockd.example.yml"
 
@@ -501,13 +502,11 @@ KEYS = st.sampled_from(
 )
 SCALARS = st.one_of(
     *(st.none(), st.booleans(), st.integers(), st.floats()),
-    *(st.text(max_size=20), st.dates(), st.binary(max_size=9)),
+    *(any_text(20), st.dates(), st.binary(max_size=9)),
 )
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(KEYS | st.text(max_size=9), inner, max_size=6)
-    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS | any_text(9), inner, max_size=6),
 )
 DOCUMENTS = st.dictionaries(KEYS, VALUES, max_size=8)
 YAML_LIKE = st.text(alphabet="ab:-?[]{}&*!|>'\"%@#\\U\n 09.~<=", max_size=60)
@@ -521,7 +520,7 @@ def as_yaml(document: object) -> bytes:
 def damaged_examples(draw: st.DrawFn) -> bytes:
     good = EXAMPLE.read_bytes()
     at, cut = draw(st.integers(0, len(good))), draw(st.integers(0, 40))
-    return good[:at] + draw(st.text(max_size=8)).encode() + good[at + cut :]
+    return good[:at] + draw(any_text(8)).encode() + good[at + cut :]
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,8 @@ class SlotsRequest(JointRequest):
 
     def begins(self, now_ns: int, *, ready: bool) -> None:
         self._asked_ns = now_ns
-        for part in (*self.parts, *self._places):
+        places, self._places = self._places, []  # which refer to it
+        for part in (*self.parts, *places):
             part.asks(now_ns)
         super().begins(now_ns, ready=ready)
 

@@ -133,7 +133,30 @@ def lock_a_slot_and_unlock(_: Uncollected, wire: Wire, number: int) -> None:
     reply = ok(wire.ask("LOCK", "gpu", LONG_MS, "SLOTS", 4))
     assert isinstance(reply, list)
     lease = dict(zip(reply[::2], reply[1::2], strict=True))
-    wire.ask("UNLOCK", lease.get(b"resource", b"gpu:slot:1"), lease[b"token"])
+    wire.ask("UNLOCK", lease[b"resource"], lease[b"token"])
+
+
+@use
+def lock_a_slot_with_a_wait_and_unlock(_: Uncollected, wire: Wire, number: int) -> None:
+    reply = ok(wire.ask("LOCK", "gpu", LONG_MS, "SLOTS", 4, "WAIT", LONG_MS))
+    assert isinstance(reply, list)
+    lease = dict(zip(reply[::2], reply[1::2], strict=True))
+    wire.ask("UNLOCK", lease[b"resource"], lease[b"token"])
+
+
+@use
+def wait_for_a_slot_that_stays_taken(_: Uncollected, wire: Wire, number: int) -> None:
+    if number == 0:
+        for _slot in range(2):
+            ok(wire.ask("LOCK", "full", LONG_MS, "SLOTS", 2, "DETACHED"))
+    assert "T" in str(wire.ask("LOCK", "full", LONG_MS, "SLOTS", 2, "WAIT", 1))
+
+
+@use
+def lock_a_list_of_which_one_is_taken(_: Uncollected, wire: Wire, number: int) -> None:
+    if number == 0:
+        ok(wire.ask("LOCK", "z", LONG_MS, "DETACHED"))
+    assert "T" in str(wire.ask("LOCK", "a", LONG_MS, "AND", "z"))
 
 
 @use

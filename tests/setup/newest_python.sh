@@ -67,7 +67,7 @@ for path in /etc/resolv.conf /etc/hosts /etc/pip.conf /etc/ssl/certs /usr/local/
     cp -aL "$path" "$root$path"
 done
 echo "with that of Debian $release, in $root"
-"$here/copy_tree.sh" "$root/work/tree"
+"$here/copy_tree.sh" "$root/srv/tree"
 # All that is mounted there is gone with the last process. As in a container, and unlike in a chroot, / is a mount: below
 # it tests can make namespaces of their own.
 exec unshare --mount --pid --fork --kill-child sh -c '
@@ -81,4 +81,4 @@ exec unshare --mount --pid --fork --kill-child sh -c '
     pivot_root . old
     umount -l /old
     exec env -u PIP_FIND_LINKS HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -c "$@"' \
-    sh "$root" "$RUN" sh python3 /work/tree "$@"
+    sh "$root" "$RUN" sh python3 /srv/tree "$@"

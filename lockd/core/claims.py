@@ -83,10 +83,11 @@ class Joint:
     """One such request. The answers to its parts come here until the whole request is answered. From then on
     it refers neither to the parts nor to the whole, which refer to it."""
 
-    def __init__(self, locks: Locks, claims: Claims, whole: Whole) -> None:
+    def __init__(self, locks: Locks, claims: Claims, whole: Whole, account: str) -> None:
         self._locks = locks
         self._claims = claims
         self._whole: Whole = whole
+        self._account = account
         self._over = False
         self._scheduled = False
 
@@ -135,7 +136,7 @@ class Joint:
         """Not while `Locks` is in the middle of something, and after the other waits that end now."""
         if not self._scheduled:
             self._scheduled = True
-            self._locks.timers.at(now_ns, self._go_on)
+            self._locks.turns.at(self._account, now_ns, self._go_on)
 
     def _go_on(self, now_ns: int) -> None:
         self._scheduled = False

@@ -10,7 +10,7 @@ from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.proof import Proof
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.fences import BLOCK
-from lockd.core.timers import Timer
+from lockd.core.turns import Job
 from lockd.core.validity import NS_PER_MS, deadline_ns, drift_ns, longest_ttl_ms, notice_ns
 from lockd.core.values import Bound, Refusal, Terms
 
@@ -395,7 +395,7 @@ class Lease:
         self.told = False
         self.outlived = False
         self.inherited: Inherited | None = None
-        self.timer: Timer | None = None
+        self.timer: Job | None = None
 
     @property
     def nonce(self) -> bytes:

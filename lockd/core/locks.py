@@ -9,6 +9,7 @@ time. What has to be done goes out through `Masters` and `Holder`. This is the l
 """
 
 from collections.abc import Set
+from functools import partial
 
 from lockd.build import mypyc_attr
 from lockd.core.ballots.attempt import Attempt
@@ -43,7 +44,7 @@ from lockd.core.tenures.means import Means
 from lockd.core.tenures.renewals import Renewals
 from lockd.core.tenures.returns import Returns
 from lockd.core.tenures.votes import Votes
-from lockd.core.timers import Timers
+from lockd.core.turns import Turns, cancel
 from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Chance, Extended, RedlockParameters, Refusal, Reply
 
@@ -59,8 +60,9 @@ class Locks:
         watcher: Watcher,
         chance: Chance,
         journal: Journal | None = None,
+        turns: Turns | None = None,
     ) -> None:
-        self.timers = Timers()
+        self.turns = turns or Turns()
         self.draining = False
         self.draining_since_ns: int | None = None
         self._parameters = parameters
@@ -69,14 +71,14 @@ class Locks:
         self._chance = chance
         self._journal: Journal = journal or Unkept()
         masters.before_sending = self._journal.keep_up
-        self._votes = Votes(parameters, masters, self.timers, self.broke)
+        self._votes = Votes(parameters, masters, self.turns, self.broke)
         self._campaigns = Campaigns(
-            parameters, masters, watcher, chance, self.timers, self._votes, self._holds, self._put_down,
+            parameters, masters, watcher, chance, self.turns, self._votes, self._holds, self._put_down,
             self._wanted_again,
         )  # fmt: skip
         self.queues = self._campaigns.queues
         self.names = self._campaigns.names
-        means = Means(parameters, masters, watcher, self._journal, self.timers, self._votes, self._campaigns)
+        means = Means(parameters, masters, watcher, self._journal, self.turns, self._votes, self._campaigns)
         self._returns = Returns(means, self._hands_on)
         self.detached = self._returns.detached
         self._renewals = Renewals(means, self._returns, self._was_asked)
@@ -226,18 +228,26 @@ class Locks:
         else:
             self._extend(lease, lease.extension_ttl_ms(ttl_ms, now_ns), reply, now_ns)
 
-    def _extend(self, lease: Lease, ask_ms: int, reply: Reply, now_ns: int) -> None:
-        """ask_ms: the TTL to ask the masters for; 0: nothing has to be asked."""
+    def _extend(self, lease: Lease, ask_ms: int, reply: Reply, now_ns: int, *, let_in: bool = False) -> None:
+        """ask_ms: the TTL to ask the masters for; 0: nothing has to be asked. let_in: it has waited for its
+        turn to ask them."""
         if not _is_held(lease, now_ns):
             reply.refused(expired(lease))
         elif now_ns + NS_PER_MS >= lease.hold_until_ns:
             reply.refused(Refusal(ErrorWord.EXPIRED, "it was held for max_hold and can't be extended"))
-        elif ask_ms:
+        elif ask_ms and (let_in or self._votes.line.has_room):
             self._renewals.extension(lease.tenure, ask_ms, now_ns, reply)
+        elif ask_ms:
+            begin = partial(self._extend_in_turn, lease, ask_ms, reply)
+            self._votes.line.wait(lease.holder.account, lease.deadline_ns, begin)
         elif now_ns < (sure_until_ns := self._renewals.sure_until_ns(lease)):
             reply.done(Extended(lease.token, lease.fence, sure_until_ns, lease.holder.bound))
         else:
             reply.refused(UNCERTAIN)
+
+    def _extend_in_turn(self, lease: Lease, asked_ms: int, reply: Reply, now_ns: int) -> None:
+        ask_ms = lease.extension_ttl_ms(asked_ms, now_ns) or lease.proof_ttl_ms(now_ns)
+        self._extend(lease, ask_ms, reply, now_ns, let_in=True)
 
     def unlock(
         self, resource: bytes, token: bytes, reply: Reply, now_ns: int, *, uid: int | None = None
@@ -508,7 +518,7 @@ class Locks:
         )  # fmt: skip
         attempt.put_to((1 << self._parameters.masters) - 1)
         attempt.proof.masters, attempt.gained_ns = proven, self._masters.gained_ns()
-        attempt.outcome = Ended.DONE
+        attempt.ends(Ended.DONE)
         return attempt
 
     def adopt(self, lease: Lease, now_ns: int) -> bool:
@@ -533,7 +543,7 @@ class Locks:
             lease.spare(now_ns, 2 * self._votes.timeout_ns)
         self._journal.held(lease, inherited.clock_lows_ns)
         self._watcher.taken_over(lease)
-        lease.timer = self.timers.at(now_ns, lambda at_ns: self._renewals.look_after(lease, at_ns))
+        self._renewals.look_again(lease, now_ns)
         return True
 
     def told(self, lease: Lease, now_ns: int) -> None:
@@ -557,11 +567,9 @@ class Locks:
     def broke(self, ballot: Ballot, now_ns: int) -> None:
         """This ballot raised an exception while an answer was counted. Its request is refused, what it may
         have left is given back, and it does not count any more. Everything else goes on."""
-        ballot.outcome = Ended.BROKEN
+        ballot.ends(Ended.BROKEN)
         ballot.refused(BROKEN)
         self._handing_on.broke(ballot, now_ns)
-        if isinstance(ballot, Extension):
-            self._renewals.settled(ballot, now_ns)
         attempt = ballot.attempt if isinstance(ballot, FenceRound) else ballot
         if not isinstance(attempt, Attempt):
             return
@@ -569,7 +577,7 @@ class Locks:
         if queue is not None and queue.attempt is attempt:
             holder = queue.tried_for
             if holder is not None and holder in queue.waiters:
-                self.timers.cancel(queue.leaves(holder))
+                cancel(queue.leaves(holder))
                 self._campaigns.waiting -= 1
                 self._campaigns.refuse(holder, BROKEN, now_ns)
             self._campaigns.abandon(queue, now_ns)
@@ -583,7 +591,7 @@ class Locks:
         self.draining = True
         for queue in list(self.queues.values()):
             for holder, timer in queue.waiters.items():
-                self.timers.cancel(timer)
+                cancel(timer)
                 self._campaigns.waiting -= 1
                 self._campaigns.refuse(holder, DRAINING, now_ns)
             queue.clear()

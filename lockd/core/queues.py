@@ -15,7 +15,7 @@ from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import Ballot
 from lockd.core.leases import Holder, Lease, Tenure
 from lockd.core.tenures.places import Place, Recall
-from lockd.core.timers import Timer
+from lockd.core.turns import Job
 from lockd.core.values import Refusal, Reply
 
 _ARRIVAL = attrgetter("asked_ns")
@@ -41,8 +41,9 @@ class Kept:
     since_ns: int
     label: str
     owner: bytes
+    account: str
     fence: int
-    timer: Timer | None = None
+    timer: Job | None = None
 
 
 class Queue:
@@ -79,7 +80,7 @@ class Queue:
     def __init__(self, resource: bytes) -> None:
         self.resource = resource
         # Leaving in the middle is quick: a request may give up, or its app may go.
-        self.waiters: dict[Holder, Timer | None] = {}
+        self.waiters: dict[Holder, Job | None] = {}
         self.ready: list[Holder] = []
         """The waiters that are not passed over, in the order in which they came."""
         self._impatient: dict[Holder, None] | None = None
@@ -97,7 +98,7 @@ class Queue:
         """Whose attempt it is."""
         self.abandoned_by: Holder | None = None
         """The holder whose app has gone while the try for it goes on (core/plain_values.py)."""
-        self.rest: Timer | None = None
+        self.rest: Job | None = None
         self.rest_until_ns = 0
         self.place: Place | None = None
         """This host's place among the hosts that wait for it; None: nobody here waits, or it is this host's
@@ -136,7 +137,7 @@ class Queue:
         """The next in line."""
         return self.ready[0] if self.ready else None
 
-    def joins(self, holder: Holder, timer: Timer | None, *, ready: bool) -> None:
+    def joins(self, holder: Holder, timer: Job | None, *, ready: bool) -> None:
         self.waiters[holder] = timer
         if holder.give_up_ns is None:
             self.waits_no_longer(holder)
@@ -150,7 +151,7 @@ class Queue:
     def passes_over(self, holder: Holder) -> bool:
         return holder in self.waiters and self._at(holder) is None
 
-    def leaves(self, holder: Holder) -> Timer | None:
+    def leaves(self, holder: Holder) -> Job | None:
         """The timer of its wait."""
         at = self._at(holder)
         if at is not None:

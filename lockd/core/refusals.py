@@ -23,6 +23,7 @@ BEHIND_OTHERS = (
     "behind earlier commands of its connection, which have no reply yet, or whose replies were not read: "
     "use a separate connection for each WAIT"
 )
+BEFORE_IT = "behind what apps of this host asked the masters before"
 BROKEN = Refusal(ErrorWord.ERR, "internal error of the agent: see its log")
 WITHDRAWN = Refusal(ErrorWord.NOTHELD, "withdrawn: its token was unlocked before the grant")
 UNLOCKED_BEFORE = Refusal(

@@ -30,7 +30,7 @@ class Several(Joint):
     def __init__(
         self, locks: Locks, claims: Claims, parts: Sequence[Holder], whole: Whole, min_validity_ns: int
     ) -> None:
-        super().__init__(locks, claims, whole)
+        super().__init__(locks, claims, whole, parts[0].account)
         self._asked = parts
         self._left = sorted(parts, key=lambda part: part.resource, reverse=True)
         """Those without a lease: the last one is the next."""

@@ -35,7 +35,7 @@ class Slots(Joint):
         places: Sequence[Holder],
         whole: Whole,
     ) -> None:
-        super().__init__(locks, claims, whole)
+        super().__init__(locks, claims, whole, tries[0].account)
         self._resource = resource
         self._tries = tries
         self._left = list(reversed(tries))

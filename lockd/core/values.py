@@ -41,11 +41,12 @@ class Reply(Protocol):
 class Terms(Protocol):
     """What the masters are told of a lease in addition to its name and its TTL: for how long it may be held,
     whose it is, and the token that its app chose; b'': the app chose none, and the nonce of the try becomes
-    its token."""
+    its token. account: who pays for it here, and is served in turn (core/turns.py)."""
 
     max_hold_ms: int
     detached: bool
     owner: bytes
+    account: str
     value: bytes
 
 

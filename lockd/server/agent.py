@@ -29,6 +29,7 @@ from lockd.core.membership import State
 from lockd.core.notices import Notice
 from lockd.core.slewing import Reading
 from lockd.core.takeover import take_over
+from lockd.core.turns import Turns
 from lockd.core.values import Bound, Chance, RedlockParameters
 from lockd.http import server as http_server
 from lockd.http.status_page import CLASS_PATHS, HostStatus, render, render_classes
@@ -44,7 +45,6 @@ from lockd.server.doors import Doors
 from lockd.server.heirs import Heir
 from lockd.server.incidents import Incidents
 from lockd.server.journal import JournalFile, NotOurs, origin_of
-from lockd.server.lanes import BITE_NS
 from lockd.server.log import EventLog
 from lockd.server.peer import Permissions
 from lockd.server.quotas import Quotas
@@ -53,6 +53,7 @@ from lockd.server.session import Session
 from lockd.server.shared import Shared
 from lockd.server.systemd import notifier, watchdog_interval_s
 from lockd.server.tokens import fresh_token
+from lockd.server.turns import LoopTurns
 
 _BEAT_S = 0.25
 _ALIVE_S = 2.0
@@ -61,9 +62,6 @@ _SPARE_FILES = 64
 _FIRST_LOOK_S = 1.0
 _ENDINGS_S = 1.0
 _JOURNAL_AGAIN_S = 1.0
-# Timers are for things that have to happen in time, so they get the largest share of the loop.
-_BITES_OF_TIMERS = 4
-_TIMERS_AT_ONCE = 16
 
 
 def serve(config: Config) -> int:
@@ -106,12 +104,17 @@ class Agent:
         )  # fmt: skip
         self.journal = self._journal_beside(config)
         self.locks = Locks(
-            parameters, self.fleet, self.metrics.leases, Chance(fresh_token, random), self.journal.ledger
+            parameters, self.fleet, self.metrics.leases, Chance(fresh_token, random), self.journal.ledger,
+            Turns(perf_counter_ns),
+        )  # fmt: skip
+        self.turns = LoopTurns(
+            self.locks.turns, lambda failure: self.incidents.internal_error("a job failed", failure)
         )
         self.shared = Shared(
             host=self.host,
             current=current,
             locks=self.locks,
+            turns=self.turns,
             quotas=self.quotas,
             buffers=Buffers(current, self.quotas),
             permissions=Permissions(config),
@@ -124,9 +127,6 @@ class Agent:
         self._beaten_s = time.monotonic()
         self._started_s = time.monotonic()
         self._stop = asyncio.Event()
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_ns = 0
-        self._rings = False
         self._canary = Canary(self.locks, self.metrics.canary, log, current, self.host)
         self._notify = notifier()
         self._reload = Reload(current, self.shared, self.metrics, self._canary, log, self._notify)
@@ -187,7 +187,6 @@ class Agent:
             self.log.warning("config", warning=warning)
         self._raise_file_limit()
         self.locks.wall_ahead_ns = wall_ahead_ns()
-        self.locks.timers.sooner = partial(self._sooner, loop)
         self._http = self._start_metrics()
         listening = self._socket.make_first()
         self.fleet.start()
@@ -304,44 +303,9 @@ class Agent:
 
     # Time
 
-    def _sooner(self, loop: asyncio.AbstractEventLoop, when_ns: int) -> None:
-        if not self._rings:
-            self._set_alarm(loop, when_ns)
-
-    def _set_alarm(self, loop: asyncio.AbstractEventLoop, when_ns: int) -> None:
-        if self._alarm is not None:
-            if self._alarm_ns <= when_ns:
-                return
-            self._alarm.cancel()
-        self._alarm_ns = when_ns
-        self._alarm = loop.call_later(max(0.0, (when_ns - boottime_ns()) / 1e9), self._ring, loop)
-
-    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._rings = True
-        try:
-            next_ns = self._do_what_is_due()
-        except Exception as failure:
-            # What was due is off the list; other timers must not wait for it.
-            self.incidents.internal_error("a timer failed", failure)
-            next_ns = boottime_ns()
-        self._rings, self._alarm = False, None
-        if next_ns is not None:
-            self._set_alarm(loop, next_ns)
-
-    def _do_what_is_due(self) -> int | None:
-        """For a short time: leases that were taken together are renewed together, and others need the loop in
-        between. Returns when to go on."""
-        until_ns = perf_counter_ns() + _BITES_OF_TIMERS * BITE_NS
-        while True:
-            now_ns = boottime_ns()
-            next_ns = self.locks.timers.run(now_ns, _TIMERS_AT_ONCE)
-            if next_ns is None or next_ns > now_ns or perf_counter_ns() >= until_ns:
-                return next_ns
-
     async def _beat(self) -> None:
         """A few times a second: show that the loop is alive, and look at what changes just because time
         passes."""
-        loop = asyncio.get_running_loop()
         watchdog_s = watchdog_interval_s()
         barked_s = 0.0
         while True:
@@ -350,9 +314,7 @@ class Agent:
             self._beaten_s = time.monotonic()
             self.metrics.agent.loop_lag(max(0, int((self._beaten_s - planned_s) * 1e9)), boottime_ns())
             self.locks.wall_ahead_ns = wall_ahead_ns()
-            # The loop's own timers stand still while the machine is suspended; CLOCK_BOOTTIME doesn't.
-            if self._alarm is None or self._alarm_ns < boottime_ns():
-                self._ring(loop)
+            self.turns.look()
             self.fleet.look_at_own_clock(Reading(*slewed_by_now_ns()), boottime_ns())
             self.shared.buffers.cut_off_the_deaf(boottime_ns())
             await self._look_after_socket()

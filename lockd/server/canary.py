@@ -14,6 +14,7 @@ from lockd.config.current import Current
 from lockd.config.model import CANARY
 from lockd.core.leases import Lease, owner_of
 from lockd.core.locks import Locks
+from lockd.core.turns import HOUSE
 from lockd.core.values import Bound, Extended, Refusal
 from lockd.metrics.canary import CanaryMetrics
 from lockd.server.log import EventLog
@@ -31,6 +32,7 @@ class _Song:
     """
 
     label = CANARY
+    account = HOUSE
     lock_delay_ms = keep_ms = 0
     detached = notify = False
     bound = Bound.CONNECTION

@@ -7,10 +7,9 @@ from contextlib import suppress
 from time import perf_counter_ns
 
 from lockd.clock import boottime_ns
-from lockd.core.leases import pid_and_uid
 from lockd.core.locks import Locks
 from lockd.core.owners import Ends, carry_out
-from lockd.server.lanes import Crowd, Lane, LaneWork
+from lockd.server.turns import LoopTurns, Work
 
 AT_ONCE = 4
 _LOOK_S = 0.005
@@ -18,19 +17,29 @@ _UNREAD = "its connection ended before the app had read the reply to LOCK"
 
 
 class Endings:
-    def __init__(self, locks: Locks, crowd: Crowd, rests: int = 2) -> None:
+    def __init__(self, locks: Locks, turns: LoopTurns) -> None:
         self._locks = locks
-        self._crowd = crowd
-        self._lane = Lane(rests)
+        self._turns = turns
+        self._left = 0
 
     @property
     def busy(self) -> bool:
         """Whether something is left to be done."""
-        return self._lane.busy
+        return self._left > 0
 
-    def add(self, uid: int, job: LaneWork) -> None:
-        """Do this for that user, as soon as it is its turn."""
-        self._lane.add(uid, job)
+    def add(self, account: str, job: Work) -> None:
+        """Do this for that account, as soon as it is its turn."""
+
+        def work(until_ns: int) -> bool:
+            more = False
+            try:
+                more = job(until_ns)
+            finally:
+                self._left -= not more
+            return more
+
+        self._left += 1
+        self._turns.add(account, work)
 
     async def finish(self, within_s: float) -> None:
         """Do everything that is left now: later nobody will."""
@@ -43,9 +52,12 @@ class Endings:
         """doubt: why leases end in which their apps may still believe."""
         if not ends:
             return
-        if len(ends) <= AT_ONCE and self._crowd.has_room():
+        account = next(iter(ends)).holder.account
+        if len(ends) <= AT_ONCE and self._turns.may_go_first(account):
+            began_ns = perf_counter_ns()
             while ends:
                 self._end_one_of(ends, doubt)
+            self._turns.went_first(account, began_ns)
             return
 
         def work(until_ns: int) -> bool:
@@ -55,8 +67,7 @@ class Endings:
                     break
             return bool(ends)
 
-        _, uid = pid_and_uid(next(iter(ends)).holder.owner)
-        self.add(uid, work)
+        self.add(account, work)
 
     def _end_one_of(self, ends: Ends, doubt: str) -> None:
         """What ends is removed, also when its connection hears of that and removes it."""

@@ -21,6 +21,7 @@ class LockRequest(Place):
     read."""
 
     __slots__ = (
+        "account",
         "asked_ns",
         "bound",
         "detached",
@@ -64,6 +65,7 @@ class LockRequest(Place):
         self.value = b""
         self.named = False
         self.owner = session.owner
+        self.account = session.peer.account
         process = session.ties.process
         self.pid = session.peer.pid
         self.started = 0 if process is None else process.started

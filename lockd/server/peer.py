@@ -18,6 +18,10 @@ _SO_PEERPIDFD = 77
 _GROUP_BYTES = 1024
 
 
+def account_of(uid: int) -> str:
+    return f"uid {uid}"
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
     """A process as it was when it connected."""
@@ -25,6 +29,11 @@ class Peer:
     pid: int
     uid: int
     groups: frozenset[int]
+
+    @property
+    def account(self) -> str:
+        """Who pays for what it does."""
+        return account_of(self.uid)
 
     @classmethod
     def of(cls, connection: socket.socket) -> "Peer":

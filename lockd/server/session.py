@@ -199,11 +199,13 @@ class Session:
             shared.losses.listens_no_more(self, list(self._untold.values()))
             self._untold.clear()
         if self.waiting:
-            if len(self.waiting) <= AT_ONCE and shared.crowd.has_room():
+            if len(self.waiting) <= AT_ONCE and shared.turns.may_go_first(self.peer.account):
+                began_ns = perf_counter_ns()
                 self._withdraw()
+                shared.turns.went_first(self.peer.account, began_ns)
             else:
                 # When thousands in one line go together, each makes the next one try.
-                shared.endings.add(self.peer.uid, self._withdraw)
+                shared.endings.add(self.peer.account, self._withdraw)
         self._end_leases(delivery)
         # A lease refers to its session, but that need not keep what it once read, nor news it still had to
         # tell.
@@ -211,9 +213,9 @@ class Session:
         self.flow.close()
         waited = self.flow.give_up_waiting()
         if waited:
-            shared.endings.add(self.peer.uid, partial(self._begin_givings_back, waited))
+            shared.endings.add(self.peer.account, partial(self._begin_givings_back, waited))
         if unread.pending_bytes and self.multi is None:
-            shared.endings.add(self.peer.uid, partial(self._give_back, unread))
+            shared.endings.add(self.peer.account, partial(self._give_back, unread))
         shared.quotas.disconnected(self.peer.uid)
         # Nothing that is over refers to what refers to it.
         self.last_taken = None
@@ -422,7 +424,7 @@ class Session:
 
     def run_soon(self) -> None:
         """In a later turn of the loop: others need theirs."""
-        self.shared.pipelines.add(self.peer.uid, self._run)
+        self.shared.turns.add(self.peer.account, self._run)
 
     # Commands
 
@@ -432,15 +434,18 @@ class Session:
             return
         if self.is_spare:
             self.shared.spares.used(self, boottime_ns())
+        turns, account, began_ns = self.shared.turns, self.peer.account, perf_counter_ns()
         if flow.at_rest and not self._untold:
             words = self._parser.only(data)
-            if words is not None and self.shared.crowd.has_room():
+            if words is not None and turns.may_go_first(account):
                 self._run_only(words)
+                turns.went_first(account, began_ns)
                 return
         self._parser.feed(data)
         flow.arrived(self._parser.pending_bytes)
         if len(data) > _UNCOUNTED_REQUEST_BYTES or flow.clogged_bytes:
             self._count_kept()
+        turns.charge(account, began_ns)
 
     def _run_only(self, words: list[bytes]) -> None:
         """The usual case: one whole request, with nothing before or after it, and not in a crowd."""

@@ -15,7 +15,6 @@ from lockd.server.buffers import Buffers
 from lockd.server.endings import Endings
 from lockd.server.hangups import HangUps
 from lockd.server.incidents import Incidents
-from lockd.server.lanes import Crowd, Lane
 from lockd.server.log import EventLog
 from lockd.server.losses import Losses
 from lockd.server.peer import Permissions
@@ -23,8 +22,7 @@ from lockd.server.processes import Processes
 from lockd.server.quotas import Quotas
 from lockd.server.spares import SpareConnections
 from lockd.server.tellings import Tellings
-
-_SERVED_AT_ONCE = 128
+from lockd.server.turns import LoopTurns
 
 
 class Connection(Protocol):
@@ -37,13 +35,13 @@ class Connection(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Shared:
-    """pipelines: for connections that have sent more than one request at a time, or are in a crowd of others.
-    stopped: the agent leaves holders what they hold. current, permissions: replaced by a reload, so never
+    """stopped: the agent leaves holders what they hold. current, permissions: replaced by a reload, so never
     keep them elsewhere."""
 
     host: bytes
     current: Current
     locks: Locks
+    turns: LoopTurns
     quotas: Quotas
     buffers: Buffers
     permissions: Permissions
@@ -53,9 +51,7 @@ class Shared:
     losses: Losses = field(default_factory=Losses)
     claims: Claims = field(default_factory=Claims)
     spares: SpareConnections = field(default_factory=SpareConnections)
-    crowd: Crowd = field(default_factory=lambda: Crowd(_SERVED_AT_ONCE))
     tellings: Tellings = field(default_factory=Tellings)
-    pipelines: Lane = field(default_factory=lambda: Lane(rests=0))
     endings: Endings = field(init=False)
     processes: Processes = field(init=False)
     sessions: set[Connection] = field(default_factory=set)
@@ -64,7 +60,7 @@ class Shared:
     _kept: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.endings = Endings(self.locks, self.crowd)
+        self.endings = Endings(self.locks, self.turns)
         self.processes = Processes(self.endings.end, lambda: self.quotas.processes_most)
 
     @property

@@ -340,6 +340,7 @@ class App:
     named: bool = False
     label: str = "test"
     owner: bytes = HOST + b" 1 0"
+    account: str = "an app"
     pid: int = 1
     started: int = 1
     bound: Bound = Bound.PROCESS
@@ -575,21 +576,21 @@ class Host:
         while True:
             if answering:
                 self.fleet.settle()
-            next_ns = self.locks.timers.run(self.time.now_ns)
+            next_ns = self.locks.turns.run(self.time.now_ns)
             if answering and any(not k.slow and k.is_busy for k in self.fleet.links):
                 continue
             if next_ns is None or next_ns > until_ns:
                 break
             self.time.now_ns = next_ns
         self.time.now_ns = until_ns
-        self.locks.timers.run(until_ns)
+        self.locks.turns.run(until_ns)
 
     def pass_until(self, when_ns: int, *, answering: bool = True) -> None:
         self.pass_ms((when_ns - self.time.now_ns) / MS, answering=answering)
 
     def at_rest(self) -> bool:
         """Nothing held, nobody waiting, no queue and no timer left."""
-        nothing_due = self.locks.timers.run(self.time.now_ns) is None
+        nothing_due = self.locks.turns.run(self.time.now_ns) is None
         return nothing_due and not self.locks.queues and self.locks.held == 0 and self.locks.waiting == 0
 
     def asked(self, kind: type[Ballot]) -> list[Any]:

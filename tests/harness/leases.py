@@ -26,8 +26,8 @@ def a_lease(
     attempt = an_attempt(resource=resource, ttl_ms=10_000)
     attempt.proof.masters = proven
     holder: Any = SimpleNamespace(
-        label=label, owner=b"web1 4711 33", value=token, bound=bound, detached=False, max_hold_ms=3_600_000,
-        ttl_ms=10_000,
+        label=label, owner=b"web1 4711 33", account="an app", value=token, bound=bound, detached=False,
+        max_hold_ms=3_600_000, ttl_ms=10_000,
         notify=notify,
     )  # fmt: skip
     lease = Lease(Tenure(attempt), holder, token, fence, began_ns=0, now_ns=granted_ns)

@@ -12,16 +12,37 @@ import pytest
 from lockd.config.current import Current
 from lockd.config.model import Limits
 from lockd.core.claims import Claims
+from lockd.core.turns import Turns
 from lockd.server.buffers import Buffers
 from lockd.server.endings import Endings
 from lockd.server.hangups import HangUps
-from lockd.server.lanes import Crowd
 from lockd.server.losses import Losses
 from lockd.server.processes import Processes
 from lockd.server.quotas import Quotas
 from lockd.server.session import Session
 from lockd.server.spares import SpareConnections
+from lockd.server.turns import LoopTurns, Work
 from tests.harness.configs import a_config
+
+
+class TurnsByHand(LoopTurns):
+    """Without an event loop: what waits for its turn is in `jobs`."""
+
+    def __init__(self) -> None:
+        super().__init__(Turns(), _raise)
+        self.jobs: list[Work] = []
+
+    def add(self, account: str, work: Work) -> None:
+        self.jobs.append(work)
+
+    def may_go_first(self, account: str) -> bool:
+        return True
+
+    def went_first(self, account: str, began_ns: int) -> None: ...
+
+
+def _raise(failure: Exception) -> None:
+    raise failure
 
 
 class AroundSessions(SimpleNamespace):
@@ -30,7 +51,7 @@ class AroundSessions(SimpleNamespace):
     def __init__(self, **more: Any) -> None:
         current = Current(a_config())
         quotas = Quotas(current)
-        more.setdefault("crowd", Crowd(1 << 30))
+        more.setdefault("turns", LoopTurns(Turns(), _raise))
         super().__init__(
             limits=Limits(), quotas=quotas, buffers=Buffers(current, quotas), hang_ups=HangUps(),
             losses=Losses(), claims=Claims(), spares=SpareConnections(), sessions=set(), stopped=False,
@@ -38,7 +59,7 @@ class AroundSessions(SimpleNamespace):
             tellings=SimpleNamespace(begins=lambda lease, ties, reply: ties.tells(lease, reply)),
             log=SimpleNamespace(debug_on=False, warning=lambda *_, **__: None), **more,
         )  # fmt: skip
-        self.endings = Endings(more.get("locks"), self.crowd)  # type: ignore[arg-type]
+        self.endings = Endings(more.get("locks"), self.turns)  # type: ignore[arg-type]
         self.processes = Processes(self.endings.end)
 
 

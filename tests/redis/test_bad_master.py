@@ -66,6 +66,7 @@ class Asker:
     max_hold_ms = 60_000
     lock_delay_ms = keep_ms = 0
     owner = b"host 1 0"
+    account = "a test"
     pid = started = 1
     counted = True
     bound = Bound.PROCESS
@@ -141,7 +142,7 @@ class World:
 
     async def tick(self) -> None:
         while True:
-            self.locks.timers.run(boottime_ns())
+            self.locks.turns.run(boottime_ns())
             await asyncio.sleep(0.005)
 
     async def lock(self, resource: bytes = R, ttl_ms: int = 30_000) -> Any:

@@ -110,7 +110,7 @@ class Agent(Owner):
         self._at_the_door: list[tuple[Line, Callable[..., None], tuple[Any, ...]]] | None = []
         """What apps say before it lets them in; None: it has."""
         self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()
-        self.locks.timers.sooner = self._set_alarm
+        self.locks.turns.sooner = self._set_alarm
         self._alarm_ns: int | None = None
         self._beats = 0
         self._started_ns = self.boot_ns()
@@ -211,7 +211,7 @@ class Agent(Owner):
         if alarm_ns != self._alarm_ns:
             return
         self._alarm_ns = None
-        next_ns = self.locks.timers.run(self.boot_ns())
+        next_ns = self.locks.turns.run(self.boot_ns())
         if next_ns is not None:
             self._set_alarm(next_ns)
 

@@ -136,6 +136,7 @@ class Request(Wanted):
         self.wait_ms = int(dice.uniform(10, 4_000)) if dice.random() < habits.waits else None
         self.agent = app.agent
         self.owner = owner_of(app.agent.known_as, 1, 0)
+        self.account = app.name
         self.asked_ns = 0
         self.give_up_ns: int | None = None
 
@@ -244,6 +245,7 @@ class Heir:
     max_hold_ms: int
     lock_delay_ms: int
     owner: bytes
+    account: str
     value: bytes
     pid: int
     started: int
@@ -575,7 +577,7 @@ class App(Process):
     def heir(self, held: JournalEntry) -> Heir:
         return Heir(
             self, held.resource, held.now.ttl_ms, held.max_hold_ms, held.lock_delay_ms, held.owner,
-            held.token, held.pid, held.started, held.bound, held.label, held.notify,
+            self.name, held.token, held.pid, held.started, held.bound, held.label, held.notify,
         )  # fmt: skip
 
     def is_looked_at(self, held: JournalEntry) -> None:

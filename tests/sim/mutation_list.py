@@ -142,8 +142,8 @@ MUTATIONS = (
             ),
             Edit(
                 AGENT,
-                "wall_ahead_ns = self.clock.wall_ahead_ns()\n        self.locks.timers",
-                "wall_ahead_ns = 0\n        self.locks.timers",
+                "wall_ahead_ns = self.clock.wall_ahead_ns()\n        self.locks.turns",
+                "wall_ahead_ns = 0\n        self.locks.turns",
             ),
             Edit(MASTER, "ends_ns = self.clock.boot_ns()", "ends_ns = self.clock.wall_ns()"),
             Edit(

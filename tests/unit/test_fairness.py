@@ -15,22 +15,23 @@ from lockd.config.model import LockClass
 from lockd.core.leases import Holder, Lease, Tenure
 from lockd.core.locks import Locks
 from lockd.core.owners import Fate
-from lockd.core.timers import Timers
-from lockd.server import agent as agent_module
-from lockd.server import endings, lanes
+from lockd.core.turns import Turns
+from lockd.server import endings
 from lockd.server import session as session_module
-from lockd.server.agent import Agent
+from lockd.server import turns as turns_module
 from lockd.server.endings import Endings
-from lockd.server.lanes import BITE_NS, Crowd, Lane
 from lockd.server.lease_requests import LockRequest
 from lockd.server.session import Session
+from lockd.server.turns import BITE_NS, TURN_NS, LoopTurns
 from tests.harness.ballots import an_attempt
 from tests.harness.clocks import Clock
 from tests.harness.leases import a_lease
 from tests.harness.sessions import AroundSessions
 
 PING = b"*1\r\n$4\r\nPING\r\n"
-AT_ONCE = 4
+STEP_NS = BITE_NS // 4
+AT_ONCE = TURN_NS // STEP_NS
+"""What is done in a turn of the loop, when each takes so long."""
 
 
 class CountedLocks(Locks):
@@ -53,19 +54,23 @@ class CountedLocks(Locks):
         return True
 
 
+def _raise(failure: Exception) -> None:
+    raise failure
+
+
 class AnAgent(AroundSessions):
     """What core and the commands do is written down."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(
-            crowd=Crowd(AT_ONCE), pipelines=Lane(0),
+            turns=LoopTurns(Turns(clock), _raise),
             incidents=SimpleNamespace(limit_hit=lambda *_about: None),
-        )  # fmt: skip
+        )
         self.done = list[str]()
         self.links = list[socket.socket]()
         self._clock = clock
         self.locks = CountedLocks(lambda: self._took_a_while("ended"))
-        self.endings = Endings(self.locks, self.crowd, rests=0)
+        self.endings = Endings(self.locks, self.turns)
         self.commands = SimpleNamespace(run=self._run)
 
     async def connected(self, number: int) -> list[Session]:
@@ -82,14 +87,14 @@ class AnAgent(AroundSessions):
         return b"+PONG\r\n"
 
     def _took_a_while(self, what: str) -> None:
-        self._clock.now_ns += BITE_NS // 4
+        self._clock.now_ns += STEP_NS
         self.done.append(what)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     it = Clock()
-    for module in (lanes, endings, session_module, agent_module):
+    for module in (turns_module, endings, session_module):
         monkeypatch.setattr(module, "perf_counter_ns", it)
     return it
 
@@ -100,6 +105,12 @@ def agent(clock: Clock) -> Iterator[AnAgent]:
     yield it
     for link in it.links:
         link.close()
+
+
+def is_one_of_many(session: Session) -> None:
+    """Of its account: its end comes later."""
+    turns: Any = session.shared.turns
+    turns._at_once_ns = TURN_NS
 
 
 async def most_in_a_turn(agent: AnAgent, number: int) -> int:
@@ -162,7 +173,7 @@ async def test_what_is_granted_to_one_who_is_gone_already_is_ended_if_nobody_els
     request = LockRequest(session, b"late", of_class, 1_000)
     request.asks(0)
     session.lock_starts(request)
-    session.shared.crowd = Crowd(0)  # it is one of many: its end comes later
+    is_one_of_many(session)
     session.connection_lost(None)
     lease = Lease(Tenure(an_attempt(resource=b"late")), request, b"1" * 32, 1, began_ns=0, now_ns=0)
     request.granted(lease, 0)
@@ -188,23 +199,6 @@ async def test_of_requests_that_come_together_a_few_are_run_at_once_and_the_othe
     assert len(agent.done) == 61, "one that comes alone does not wait"
 
 
-def test_timers_that_are_due_together_leave_the_loop_to_others_in_between(clock: Clock) -> None:
-    timers, done = Timers(), []
-
-    def due(_now_ns: int) -> None:
-        clock.now_ns += BITE_NS // 4
-        done.append(1)
-
-    for _ in range(1_000):
-        timers.at(1, due)
-    agent: Any = SimpleNamespace(locks=SimpleNamespace(timers=timers))
-    assert Agent._do_what_is_due(agent) == 1, "more is due"
-    assert 16 <= len(done) <= 40
-    while Agent._do_what_is_due(agent) is not None:
-        pass
-    assert len(done) == 1_000
-
-
 async def test_what_an_app_has_given_back_before_it_closed_is_given_back_also_in_a_crowd(
     agent: AnAgent,
 ) -> None:
@@ -212,7 +206,7 @@ async def test_what_an_app_has_given_back_before_it_closed_is_given_back_also_in
     ran = list[list[bytes]]()
     agent.commands.give_back = lambda _session, words: ran.append(words)
     [session] = await agent.connected(1)
-    session.shared.crowd = Crowd(0)
+    is_one_of_many(session)
     session.data_received(PING + b"*3\r\n$6\r\nunlock\r\n$1\r\nr\r\n$1\r\nt\r\n" + PING)
     session.connection_lost(None)
     for _ in range(100):

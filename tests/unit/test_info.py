@@ -9,12 +9,14 @@ from redis._parsers.helpers import parse_info
 
 from lockd.clock import boottime_ns
 from lockd.config.current import Current
+from lockd.core.turns import Turns
 from lockd.lockctl.doctor import AgentAnswer, Severity, check_dropin
 from lockd.server.commands import info as info_module
 from lockd.server.commands.info import Info
 from lockd.server.dropin.script_cache import ScriptCache, digest_of
 from lockd.server.dropin.usage import Usage
 from lockd.server.peer import Peer
+from lockd.server.turns import LoopTurns
 from tests.harness.clocks import S
 from tests.harness.configs import a_config
 from tests.harness.real_fleet import a_fleet
@@ -31,12 +33,14 @@ class Agent:
         self.logged: list[tuple[str, dict[str, Any]]] = []
         log: Any = SimpleNamespace(warning=lambda event, **fields: self.logged.append((event, fields)))
         incidents = Incidents()
-        around: Any = SimpleNamespace(log=log, incidents=incidents)
+        turns = LoopTurns(Turns(), incidents.failures.append)
+        around: Any = SimpleNamespace(log=log, incidents=incidents, turns=turns)
         self.usage, self.scripts = Usage(), ScriptCache(around)
         current, fleet = Current(a_config()), a_fleet()
         nothing = SimpleNamespace(held=0, waiting=0, draining=False)
         shared: Any = SimpleNamespace(
             locks=nothing,
+            turns=turns,
             quotas=SimpleNamespace(all=SimpleNamespace(connections=1, buffered_bytes=0)),
             permissions=SimpleNamespace(is_admin=lambda peer: peer.uid == 0),
         )

@@ -17,7 +17,7 @@ from lockd.server.lease_requests import LockRequest, UnlockOrExtend
 from lockd.server.session import AHEAD_MOST, READINGS_MOST, Session
 from lockd.transport import for_loop
 from tests.harness.fleet_model import Host, cluster
-from tests.harness.sessions import AroundSessions, Incidents, Transport
+from tests.harness.sessions import AroundSessions, Incidents, Transport, TurnsByHand
 from tests.harness.waiting import until
 from tests.harness.wire import request
 
@@ -25,14 +25,12 @@ R = b"r"
 
 
 def around(host: Host) -> AroundSessions:
-    jobs: list[Any] = []
-    pipelines = SimpleNamespace(add=lambda _uid, job: jobs.append(job))
-    return AroundSessions(locks=host.locks, pipelines=pipelines, jobs=jobs, incidents=Incidents())
+    return AroundSessions(locks=host.locks, turns=TurnsByHand(), incidents=Incidents())
 
 
-def connected(host: Host) -> tuple[Session, Any]:
+def connected(host: Host, agent: AroundSessions | None = None) -> tuple[Session, Any]:
     commands = SimpleNamespace(brings_no_loss=frozenset((b"EXTEND", b"UNLOCK")))
-    session, transport = Session(around(host), commands), Transport()  # type: ignore[arg-type]
+    session, transport = Session(agent or around(host), commands), Transport()  # type: ignore[arg-type]
     session.connection_made(transport)  # type: ignore[arg-type]
     return session, transport
 
@@ -105,8 +103,8 @@ def test_a_user_has_masters_asked_about_so_much_at_a_time_on_all_his_connections
     assert len(begun) == session.usage.ahead == AHEAD_MOST
     while begun:
         begun.pop(0).done(None)
-        if not begun and session.shared.jobs:
-            session.shared.jobs.pop()(1 << 62)
+        if not begun and session.shared.turns.jobs:
+            session.shared.turns.jobs.pop()(1 << 62)
     assert session.usage.ahead == 0
     assert transport.written == b":1\r\n" * (AHEAD_MOST + 3)
     transport.end()
@@ -121,8 +119,8 @@ def test_two_commands_that_name_one_lease_run_one_after_the_other():
     for number in range(1, 4):
         assert len(begun) == number
         begun[-1].done(None)
-        if session.shared.jobs:
-            session.shared.jobs.pop()(1 << 62)
+        if session.shared.turns.jobs:
+            session.shared.turns.jobs.pop()(1 << 62)
     assert transport.written == b":1\r\n" * 3
     assert not session._named
     transport.end()
@@ -131,7 +129,7 @@ def test_two_commands_that_name_one_lease_run_one_after_the_other():
 async def test_an_unlock_that_waits_for_its_turn_when_its_app_closes_is_run_all_the_same():
     """Behind another command of its lease, or behind those of its user that masters are asked about."""
     host = cluster()
-    session, transport = connected(host)
+    session, transport = connected(host, AroundSessions(locks=host.locks, incidents=Incidents()))
     begun: list[UnlockOrExtend] = []
     for command in ("extend", "extend", "unlock"):
         session.at_once(UnlockOrExtend(session, command, R, b"t"), begun.append)
@@ -153,7 +151,7 @@ def test_an_unlock_that_was_not_read_when_its_connection_ended_is_run_all_the_sa
     async def play() -> None:
         ours, app = socket.socketpair()
         ours.setblocking(False)
-        around_it = around(cluster())
+        around_it = AroundSessions(locks=cluster().locks, incidents=Incidents())
 
         def run(session: Session, words: list[bytes]) -> bytes:
             ran.append(words[0])
@@ -340,8 +338,8 @@ async def two_listings(session: Session, size: int) -> list[str]:
         session.later(partial(listing, name))
     for _ in range(2):
         await asyncio.sleep(0)
-        while session.shared.jobs:
-            session.shared.jobs.pop()(1 << 62)
+        while session.shared.turns.jobs:
+            session.shared.turns.jobs.pop()(1 << 62)
     await asyncio.sleep(0)
     return ended
 
@@ -381,8 +379,8 @@ def test_a_command_of_many_that_fails_in_a_way_nobody_foresaw_is_the_last_one():
     shared: Any = session.shared
     session._commands = SimpleNamespace(run=run, waits_for_all_before=lambda _: False)
     session.data_received(b"*1\r\n$3\r\nONE\r\n*1\r\n$6\r\nBROKEN\r\n*1\r\n$5\r\nTHREE\r\n")
-    while shared.jobs:
-        shared.jobs.pop()(1 << 62)
+    while shared.turns.jobs:
+        shared.turns.jobs.pop()(1 << 62)
     assert transport.written == b"+ONE\r\n"
     assert transport.closed
     assert len(shared.incidents.failures) == 1

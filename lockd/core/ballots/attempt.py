@@ -76,6 +76,7 @@ class Attempt(Ballot):
     ) -> None:
         super().__init__(t1_ns, until_ns, settled)
         self.terms = terms
+        self.account = terms.account
         self.resource = resource
         self.slot = slot_of(resource)
         self.nonce = nonce

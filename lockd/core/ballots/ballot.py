@@ -8,6 +8,8 @@ is.
 from collections.abc import Callable
 from enum import Enum
 
+from lockd.core.line import Line
+from lockd.core.turns import HOUSE
 from lockd.core.values import Extended, Refusal, Reply
 
 # Statuses of the scripts (lockd/masters/scripts/*.lua).
@@ -38,12 +40,14 @@ class Ballot:
 
     t1_ns was read before the first byte was sent. until_ns: after this it is not worth sending any more (to a
     master that was away). gained_ns: what the masters' clocks had gained then (rule 11d). outcome: None as
-    long as it is open.
+    long as it is open. account: who pays for it (core/turns.py). line: where it counts as under way.
     """
 
     __slots__ = (
+        "account",
         "asked",
         "gained_ns",
+        "line",
         "outcome",
         "pending",
         "reply",
@@ -59,6 +63,8 @@ class Ballot:
         self.t1_ns = t1_ns
         self.until_ns = until_ns
         self.settled = settled
+        self.account = HOUSE
+        self.line: Line | None = None
         self.gained_ns: tuple[int, ...] = ()
         self.asked = 0
         self.pending = 0
@@ -112,8 +118,17 @@ class Ballot:
         raise NotImplementedError
 
     def settle(self, outcome: Enum, now_ns: int) -> None:
-        self.outcome = outcome
+        if self.line is not None:
+            self.line.took(now_ns - self.t1_ns, now_ns)
+        self.ends(outcome)
         self.settled(self, now_ns)
+
+    def ends(self, outcome: Enum) -> None:
+        """It has this outcome. The next in line may be asked for."""
+        self.outcome = outcome
+        line, self.line = self.line, None
+        if line is not None:
+            line.ended()
 
 
 def bits(mask: int) -> list[int]:

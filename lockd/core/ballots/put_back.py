@@ -52,4 +52,4 @@ class PutBack(Ballot):
         """Called at each answer: if it lands after the lease was lost, it must not stay."""
         self.settled(self, now_ns)
         if not self.pending:
-            self.outcome = Ended.DONE
+            self.ends(Ended.DONE)

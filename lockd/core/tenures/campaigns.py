@@ -3,6 +3,7 @@ granted the resource or nobody wants it any more."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from lockd.core.ballots.attempt import Attempt, AttemptOutcome
 from lockd.core.ballots.ballot import Ended
@@ -18,6 +19,7 @@ from lockd.core.plain_values import is_plain
 from lockd.core.polls import Polls
 from lockd.core.queues import Queue
 from lockd.core.refusals import (
+    BEFORE_IT,
     BEHIND_OTHERS,
     RESERVED,
     SHIFTED,
@@ -29,7 +31,7 @@ from lockd.core.refusals import (
 )
 from lockd.core.tenures.places import AnswerTime, Place, Recall, RecallEnd
 from lockd.core.tenures.votes import Votes
-from lockd.core.timers import Timer, Timers
+from lockd.core.turns import HOUSE, Job, Turns, cancel
 from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns
 from lockd.core.values import Chance, RedlockParameters, Refusal, Terms
 
@@ -51,7 +53,7 @@ class Campaigns:
         masters: Masters,
         watcher: Watcher,
         chance: Chance,
-        timers: Timers,
+        turns: Turns,
         votes: Votes,
         granted: Callable[[Queue, Lease, int], None],
         unwanted: Callable[[Queue, int], None],
@@ -68,7 +70,7 @@ class Campaigns:
         self._masters = masters
         self._watcher = watcher
         self._chance = chance
-        self._timers = timers
+        self._turns = turns
         self._votes = votes
         self._quorum = votes.quorum
         self._timeout_ns = votes.timeout_ns
@@ -99,8 +101,8 @@ class Campaigns:
         elif queue.idle:
             self.try_next(queue, now_ns)
 
-    def _gives_up_at(self, queue: Queue, holder: Holder, when_ns: int) -> Timer:
-        return self._timers.at(when_ns, lambda at_ns: self._give_up(queue, holder, at_ns))
+    def _gives_up_at(self, queue: Queue, holder: Holder, when_ns: int) -> Job:
+        return self._turns.at(holder.account, when_ns, partial(self._give_up, queue, holder))
 
     def _give_up(self, queue: Queue, holder: Holder, now_ns: int) -> None:
         """Not before the first try has an outcome: masters that had no time to answer are not down. That
@@ -124,12 +126,14 @@ class Campaigns:
             refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, it is still held by another")
         elif refusal in TRIED_AGAIN:
             refusal = Refusal(refusal.code, f"waited {waited_ms} ms, {refusal.text}")
+        elif refusal is None and queue.rest is not None:
+            refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms {BEFORE_IT}")
         elif refusal is None and queue.attempt is not None:
             refusal = no_quorum(queue.attempt, self._masters, self._parameters.masters)
         return refusal or Refusal(ErrorWord.NOQUORUM, f"waited {waited_ms} ms without an answer")
 
     def leave(self, queue: Queue, holder: Holder, now_ns: int) -> None:
-        self._timers.cancel(queue.leaves(holder))
+        cancel(queue.leaves(holder))
         self.waiting -= 1
         if queue.tried_for is holder:
             self.abandon(queue, now_ns)
@@ -141,12 +145,12 @@ class Campaigns:
         attempt = queue.attempt
         assert attempt is not None
         queue.attempt = queue.tried_for = None
-        attempt.outcome = Ended.ABANDONED
+        attempt.ends(Ended.ABANDONED)
         self._give_back(attempt, How.TENURE, now_ns)
 
     def is_held(self, queue: Queue, lease: Lease, now_ns: int) -> None:
         """It turned out that it is held on this host, so the tries end."""
-        self._timers.cancel(queue.rest)
+        cancel(queue.rest)
         queue.rest, queue.refusal, queue.tries, queue.place, queue.recall = None, None, 0, None, None
         if queue.attempt is not None:
             self.abandon(queue, now_ns)
@@ -156,7 +160,7 @@ class Campaigns:
         """Try for the next in line. When there is no ready request any more, the campaign ends, and an empty
         queue is forgotten."""
         if queue.first() is None:
-            self._timers.cancel(queue.rest)
+            cancel(queue.rest)
             queue.rest = None
             if queue.tenure is not None and queue.lease is None and queue.kept is None:
                 self._unwanted(queue, now_ns)
@@ -168,6 +172,22 @@ class Campaigns:
             self.try_next(queue, now_ns)
 
     def try_next(self, queue: Queue, now_ns: int) -> None:
+        """At once, or when it is this host's turn to ask the masters."""
+        holder = queue.first()
+        assert holder is not None
+        if self._votes.line.has_room or self._masters.voting().bit_count() < self._quorum:
+            self._try(queue, now_ns)
+        else:
+            queue.rest_until_ns = now_ns
+            queue.rest = self._votes.line.wait(
+                holder.account, now_ns + self._timeout_ns, partial(self._is_let_in, queue)
+            )
+
+    def _is_let_in(self, queue: Queue, now_ns: int) -> None:
+        queue.rest = None
+        self._try(queue, now_ns)
+
+    def _try(self, queue: Queue, now_ns: int) -> None:
         holder = queue.first()
         assert holder is not None
         queue.tries += 1
@@ -191,7 +211,7 @@ class Campaigns:
         attempt.gained_ns = self._masters.gained_ns()
         self._takes_its_place(queue, attempt, now_ns)
         attempt.put_to(self._masters.acquire(attempt))
-        self._votes.watch(attempt, timeout_ns)
+        self._votes.let_in(attempt, timeout_ns)
 
     def _takes_its_place(self, queue: Queue, attempt: Attempt, now_ns: int) -> None:
         """If a request waits. A single try leaves no place: it would be gone when its turn comes."""
@@ -230,7 +250,7 @@ class Campaigns:
         else:
             recall.freed |= 1 << master
         if queue.rest is not None and (recall.in_use or recall.freed.bit_count() >= self._quorum):
-            self._timers.cancel(queue.rest)
+            cancel(queue.rest)
             queue.rest = None
             if recall.in_use:
                 assert queue.refusal is not None
@@ -293,7 +313,7 @@ class Campaigns:
             return
         queue.place.held |= 1 << master
         if queue.place.held.bit_count() == self._quorum:
-            self._timers.cancel(queue.rest)
+            cancel(queue.rest)
             queue.place.tries()
             self._rests_until_told(queue, now_ns)
 
@@ -324,12 +344,14 @@ class Campaigns:
 
     def _rest_no_longer(self, queue: Queue, until_ns: int) -> None:
         if until_ns < queue.rest_until_ns:
-            self._timers.cancel(queue.rest)
+            cancel(queue.rest)
             self._rests(queue, until_ns)
 
     def _rests(self, queue: Queue, until_ns: int) -> None:
         queue.rest_until_ns = until_ns
-        queue.rest = self._timers.at(until_ns, lambda at_ns: self.rested(queue, at_ns))
+        first = queue.first()
+        account = HOUSE if first is None else first.account
+        queue.rest = self._turns.at(account, until_ns, partial(self.rested, queue))
 
     def _no_voters(self, voting: int) -> Refusal:
         reasons = " ".join(
@@ -447,7 +469,7 @@ class Campaigns:
         """To the request that it was tried for, and to all that share it."""
         holder = lease.holder
         self._recall_ends(queue, RecallEnd.GIVEN_BACK, now_ns)
-        self._timers.cancel(queue.leaves(holder))
+        cancel(queue.leaves(holder))
         self.waiting -= 1
         queue.tries = 0
         queue.refusal = queue.place = None
@@ -463,7 +485,7 @@ class Campaigns:
         """All requests of its name get it."""
         self.names.waits_no_more(lease.holder)
         for holder in self.names.waiting(lease.resource, lease.token):
-            self._timers.cancel(queue.leaves(holder))
+            cancel(queue.leaves(holder))
             self.waiting -= 1
             self.names.waits_no_more(holder)
             holder.granted(lease, now_ns)
@@ -557,7 +579,7 @@ class Campaigns:
         for holder in [one for one in queue.impatient if one.asked_ns <= asked_until_ns]:
             waited = holder.give_up_ns is not None
             why = self._why_given_up(queue, holder, now_ns) if waited else refusal
-            self._timers.cancel(queue.leaves(holder))
+            cancel(queue.leaves(holder))
             self.waiting -= 1
             if why.code is ErrorWord.TAKEN and is_plain(holder.value):
                 self.polls.refused(queue.resource, why, now_ns)

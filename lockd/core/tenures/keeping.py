@@ -15,6 +15,7 @@ from lockd.core.plain_values import is_plain
 from lockd.core.queues import Kept, KeptEnd, Queue
 from lockd.core.tenures.means import Means
 from lockd.core.tenures.returns import Returns
+from lockd.core.turns import cancel
 from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Reply
 
@@ -37,7 +38,7 @@ class Keeping:
         """When each resource was last unlocked, the latest last; for those that may be kept, and are not."""
         self._watcher = means.watcher
         self._journal = means.journal
-        self._timers = means.timers
+        self._turns = means.turns
         self._campaigns = means.campaigns
         self._returns = returns
         self._gives_back = gives_back
@@ -71,7 +72,7 @@ class Keeping:
         del self._unlocked_ns[lease.resource]
         self._journal.ending(tenure)
         self._journal.keep_up()
-        kept = Kept(now_ns, lease.holder.label, lease.holder.owner, lease.fence)
+        kept = Kept(now_ns, lease.holder.label, lease.holder.owner, lease.holder.account, lease.fence)
         self._is_kept(queue, kept, until_ns)
         if reply is not None:
             reply.done(None)
@@ -88,7 +89,7 @@ class Keeping:
 
     def _is_kept(self, queue: Queue, kept: Kept, until_ns: int) -> None:
         queue.kept = kept
-        kept.timer = self._timers.at(until_ns, lambda at_ns: self._time_is_up(queue, at_ns))
+        kept.timer = self._turns.at(kept.account, until_ns, partial(self._time_is_up, queue))
         self.count += 1
 
     def _time_is_up(self, queue: Queue, now_ns: int) -> None:
@@ -99,7 +100,7 @@ class Keeping:
         """It is wanted again, or about to be given back."""
         kept, queue.kept = queue.kept, None
         assert kept is not None
-        self._timers.cancel(kept.timer)
+        cancel(kept.timer)
         self.count -= 1
         if why is KeptEnd.LOCKED:
             self._notes_unlocked(queue.resource, kept.since_ns)
@@ -109,5 +110,7 @@ class Keeping:
         """Everything that is kept. Not at once: there may be thousands."""
         for queue in self._campaigns.queues.values():
             if queue.kept is not None:
-                self._timers.cancel(queue.kept.timer)
-                queue.kept.timer = self._timers.at(now_ns, partial(self._gives_back, queue))
+                cancel(queue.kept.timer)
+                queue.kept.timer = self._turns.at(
+                    queue.kept.account, now_ns, partial(self._gives_back, queue)
+                )

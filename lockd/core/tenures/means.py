@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from lockd.core.interfaces import Journal, Masters, Watcher
 from lockd.core.tenures.campaigns import Campaigns
 from lockd.core.tenures.votes import Votes
-from lockd.core.timers import Timers
+from lockd.core.turns import Turns
 from lockd.core.values import RedlockParameters
 
 
@@ -17,6 +17,6 @@ class Means:
     masters: Masters
     watcher: Watcher
     journal: Journal
-    timers: Timers
+    turns: Turns
     votes: Votes
     campaigns: Campaigns

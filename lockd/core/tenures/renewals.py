@@ -1,8 +1,8 @@
 """What is held stays held: it is renewed, and put back where it is missing. If that can't be done, its holder
 is told in time."""
 
-from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 from lockd.core.ballots.ballot import Ended, bits
 from lockd.core.ballots.extension import Extension, ExtensionOutcome
@@ -14,12 +14,9 @@ from lockd.core.queues import Queue
 from lockd.core.refusals import HELD_OUT, NOT_HELD, UNREAD, expired
 from lockd.core.tenures.means import Means
 from lockd.core.tenures.returns import Returns
+from lockd.core.turns import Job, cancel
 from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns, drift_ns
 from lockd.core.values import Extended, Refusal, Reply
-
-_AT_ONCE = 500
-"""How many are renewed at the same time, at most. If masters were asked for more than they can answer in
-time, all would be late, none would work, and all would be asked for again."""
 
 
 class Renewals:
@@ -36,16 +33,16 @@ class Renewals:
         self._masters = means.masters
         self._watcher = means.watcher
         self._journal = means.journal
-        self._timers = means.timers
+        self._turns = means.turns
         self._votes = means.votes
         self._quorum = means.votes.quorum
         self._timeout_ns = means.votes.timeout_ns
         self._campaigns = means.campaigns
         self._returns = returns
         self._asked = asked
-        self._under_way: set[Extension] = set()
-        self._in_line: OrderedDict[Lease, None] = OrderedDict()
-        """The leases that are due, and wait until fewer renewals are under way."""
+        self._line = means.votes.line
+        self._in_line: set[Lease] = set()
+        """The leases that are due, and wait for their turn to ask the masters."""
         # Bound once, for the timers of all leases.
         self._look_after = self.look_after
 
@@ -57,7 +54,7 @@ class Renewals:
         if not lease.holder.detached:
             queue.tenure, queue.lease = lease.tenure, lease
             self._journal.held(lease, self._masters.clock_lows_ns())
-        lease.timer = self._timers.at(self._first_look_ns(lease), self._look_after, lease)
+        lease.timer = self._looks_at(lease, self._first_look_ns(lease))
 
     def _first_look_ns(self, lease: Lease) -> int:
         return lease.lose_at_ns() if lease.holder.detached else lease.renew_at_ns()
@@ -97,7 +94,10 @@ class Renewals:
     def _looks_after_at(self, lease: Lease, when_ns: int) -> None:
         """Unless it is about to look again already."""
         if lease.timer is None:
-            lease.timer = self._timers.at(when_ns, self._look_after, lease)
+            lease.timer = self._looks_at(lease, when_ns)
+
+    def _looks_at(self, lease: Lease, when_ns: int) -> Job:
+        return self._turns.at(lease.holder.account, when_ns, self._look_after, lease)
 
     def run_out(self, lease: Lease, now_ns: int) -> None:
         """The validity that is known here has ended. A session lock is given back at once. A detached lease
@@ -118,8 +118,8 @@ class Renewals:
             self._returns.over(lease, "expired", now_ns)
 
     def look_again(self, lease: Lease, when_ns: int) -> None:
-        self._timers.cancel(lease.timer)
-        lease.timer = self._timers.at(when_ns, self._look_after, lease)
+        cancel(lease.timer)
+        lease.timer = self._looks_at(lease, when_ns)
 
     def _why_not_renewed(self, lease: Lease, now_ns: int) -> tuple[Loss, str]:
         if not lease.is_wanted and lease.loss:
@@ -131,13 +131,13 @@ class Renewals:
             return Loss.MAX_HOLD, "it was held for max_hold"
         return Loss.NOT_RENEWED, lease.loss or "it could not be renewed: no quorum"
 
-    def _renew_if_due(self, lease: Lease, now_ns: int) -> None:
+    def _renew_if_due(self, lease: Lease, now_ns: int, *, let_in: bool = False) -> None:
         extending = lease.tenure.extending
         is_under_way = extending is not None and extending.outcome is not Ended.BROKEN
         if not is_under_way:
-            self._renew(lease, now_ns)
+            self._renew(lease, now_ns, let_in=let_in)
 
-    def _renew(self, lease: Lease, now_ns: int) -> None:
+    def _renew(self, lease: Lease, now_ns: int, *, let_in: bool) -> None:
         tenure = lease.tenure
         ttl_ms = lease.extension_ttl_ms(lease.ttl_ms, now_ns)
         if tenure.is_doubted:
@@ -145,25 +145,21 @@ class Renewals:
         if tenure.inherited is not None and tenure.inherited.goes_on and not lease.is_wanted:
             lease.loss = UNREAD
         elif ttl_ms and lease.is_wanted:
-            if len(self._under_way) >= _AT_ONCE:
-                self._in_line[lease] = None
+            if not (let_in or self._line.has_room):
+                self._waits_for_its_turn(lease)
                 return
-            self._in_line.pop(lease, None)
             tenure.extending = self.extension(tenure, ttl_ms, now_ns)
-            self._under_way.add(tenure.extending)
 
-    def _renew_next(self, now_ns: int) -> None:
-        """Those in line, without leases that have ended."""
-        while self._in_line and len(self._under_way) < _AT_ONCE:
-            lease, _ = self._in_line.popitem(last=False)
-            if lease.standing is Standing.HELD and lease.tenure.lease is lease:
-                self._renew_if_due(lease, now_ns)
+    def _waits_for_its_turn(self, lease: Lease) -> None:
+        if lease not in self._in_line:
+            self._in_line.add(lease)
+            self._line.wait(lease.holder.account, lease.lose_at_ns(), partial(self._is_let_in, lease))
 
-    def settled(self, extension: Extension, now_ns: int) -> None:
-        """It has an outcome of some kind: the next one's turn has come."""
-        if extension in self._under_way:
-            self._under_way.remove(extension)
-            self._renew_next(now_ns)
+    def _is_let_in(self, lease: Lease, now_ns: int) -> None:
+        """It may have ended meanwhile."""
+        self._in_line.discard(lease)
+        if lease.standing is Standing.HELD and lease.tenure.lease is lease:
+            self._renew_if_due(lease, now_ns, let_in=True)
 
     def extension(
         self, tenure: Tenure, ttl_ms: int, now_ns: int, reply: Reply | None = None, *, hides: bool = False
@@ -179,9 +175,10 @@ class Renewals:
         )  # fmt: skip
         extension.missed = lambda ballot, at_ns: self._put_back(tenure, ballot, at_ns)
         extension.gained_ns = self._masters.gained_ns()
+        extension.account = tenure.terms.account if tenure.lease is None else tenure.lease.holder.account
         extension.put_to(self._masters.extend(extension))
         tenure.is_asked(extension, ttl_ms, now_ns)
-        self._votes.watch(extension, timeout_ns)
+        self._votes.let_in(extension, timeout_ns)
         return extension
 
     def _old_nonces(self, tenure: Tenure) -> tuple[bytes, ...]:
@@ -201,7 +198,6 @@ class Renewals:
     def _extended(self, tenure: Tenure, extension: Extension, now_ns: int) -> None:
         if tenure.extending is extension:
             tenure.extending = None
-        self.settled(extension, now_ns)
         tenure.was_asked(extension)
         lease = tenure.lease
         if lease is None:

@@ -11,6 +11,7 @@ from lockd.core.leases import Lease, Standing, Tenure
 from lockd.core.queues import Queue
 from lockd.core.refusals import NOT_HELD, expired, no_quorum
 from lockd.core.tenures.means import Means
+from lockd.core.turns import HOUSE, cancel
 from lockd.core.values import Refusal, Reply
 
 
@@ -34,7 +35,7 @@ class Returns:
         self._masters = means.masters
         self._watcher = means.watcher
         self._journal = means.journal
-        self._timers = means.timers
+        self._turns = means.turns
         self._votes = means.votes
         self._quorum = means.votes.quorum
         self._timeout_ns = means.votes.timeout_ns
@@ -58,7 +59,7 @@ class Returns:
         """On every master that may have it. Nobody has the resource under it any more."""
 
         def settled(release: Release, at_ns: int) -> None:
-            self._owed_no_more(release, tenure.nonce)
+            self._owed_no_more(release, tenure.nonce, tenure.terms.account)
             if reply is not None:
                 _answer_release(release, at_ns)
 
@@ -97,12 +98,12 @@ class Returns:
         again.place, again.grace_ms = turn.place, turn.grace_ms
         again.put_to(self._masters.release(again, masters))
 
-    def _owed_no_more(self, release: Release, nonce: bytes) -> None:
+    def _owed_no_more(self, release: Release, nonce: bytes, account: str) -> None:
         """From now on, or once there can't be anything left to give back, it need not be noted."""
         if release.is_confirmed:
             self._journal.ended(nonce)
         else:
-            self._timers.at(release.until_ns, lambda _now_ns: self._journal.ended(nonce))
+            self._turns.at(account, release.until_ns, lambda _now_ns: self._journal.ended(nonce))
 
     def over(self, lease: Lease, why: str, now_ns: int) -> None:
         """The lease is over, and its tenure with it."""
@@ -114,7 +115,7 @@ class Returns:
         if lease.holder.detached:
             self._is_detached_no_more(lease)
             if queue is not None and queue.rest is not None:
-                self._timers.cancel(queue.rest)
+                cancel(queue.rest)
                 self._campaigns.rested(queue, now_ns)
         elif queue is not None:
             self.tenure_over(queue, now_ns)
@@ -146,7 +147,7 @@ class Returns:
         self._campaigns.polls.is_free(lease.resource)
         for ballot in lease.tenure.under_way:
             ballot.refused(expired(lease))
-        self._timers.cancel(lease.timer)
+        cancel(lease.timer)
         lease.timer = None
         self.held -= 1
         self._watcher.released(lease, why, now_ns)
@@ -178,7 +179,7 @@ class Returns:
         """A release that the previous agent sent, or was about to send, and that no quorum has confirmed."""
 
         def settled(release: Release, _now_ns: int) -> None:
-            self._owed_no_more(release, ending.nonces[0])
+            self._owed_no_more(release, ending.nonces[0], HOUSE)
 
         self._journal.still_ending(ending)
         release = Release(

@@ -8,14 +8,13 @@ from lockd.core.ballots.ballot import Ballot
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.interfaces import Masters
+from lockd.core.line import Line
 from lockd.core.refusals import SHIFTED, UNCERTAIN, no_quorum
-from lockd.core.timers import Timer, Timers
+from lockd.core.turns import HOUSE, Job, Turns
 from lockd.core.validity import NS_PER_MS
 from lockd.core.values import RedlockParameters, Refusal
 
-_TIMED_OUT_AT_ONCE = 16
-"""When all masters stand still, all ballots time out together: other things that are due need their turn in
-between."""
+_TIMED_OUT_AT_ONCE = 64
 
 
 class Votes:
@@ -25,17 +24,23 @@ class Votes:
         self,
         parameters: RedlockParameters,
         masters: Masters,
-        timers: Timers,
+        turns: Turns,
         broke: Callable[[Ballot, int], None],
     ) -> None:
         self.quorum = parameters.quorum
         self.timeout_ns = parameters.master_timeout_ms * NS_PER_MS
+        self.line = Line(turns)
         self.running: deque[Ballot] = deque()
         self._of = parameters.masters
         self._masters = masters
-        self._timers = timers
+        self._turns = turns
         self._broke = broke
-        self._sweep: Timer | None = None
+        self._sweep: Job | None = None
+
+    def let_in(self, ballot: Ballot, timeout_ns: int) -> None:
+        """One that had its turn in the line to the masters, and counts there until it settles."""
+        ballot.line = self.line.begins()
+        self.watch(ballot, timeout_ns)
 
     def watch(self, ballot: Ballot, timeout_ns: int) -> None:
         """Make sure that a ballot settles in time (rule 5). Nearly all have the same limit, so a queue is
@@ -44,7 +49,7 @@ class Votes:
             # No master was asked: it is settled at once, but not before its owner knows of it.
             timeout_ns = 0
         if timeout_ns < self.timeout_ns:
-            self._timers.at(ballot.t1_ns + timeout_ns, lambda at_ns: self._time_out(ballot, at_ns))
+            self._turns.at(ballot.account, ballot.t1_ns + timeout_ns, self._time_out, ballot)
             return
         self._forget_settled()
         self.running.append(ballot)
@@ -53,20 +58,19 @@ class Votes:
     def _sweeps_at(self, when_ns: int) -> None:
         """Unless it settles before that."""
         if self._sweep is None:
-            self._sweep = self._timers.at(when_ns, self._sweep_up)
+            self._sweep = self._turns.at(HOUSE, when_ns, self._sweep_up)
 
     def _sweep_up(self, now_ns: int) -> None:
+        """When all masters stand still, all time out together, each in its account's turn."""
         running, self._sweep = self.running, None
-        try:
-            for _ in range(_TIMED_OUT_AT_ONCE):
-                if not running or running[0].t1_ns + self.timeout_ns > now_ns:
-                    break
-                self._time_out(running.popleft(), now_ns)
-            self._forget_settled()
-        finally:
-            # Even after an error of the agent: the others' time goes on.
-            if running:
-                self._sweeps_at(max(now_ns, running[0].t1_ns + self.timeout_ns))
+        for _ in range(_TIMED_OUT_AT_ONCE):
+            if not running or running[0].t1_ns + self.timeout_ns > now_ns:
+                break
+            ballot = running.popleft()
+            self._turns.at(ballot.account, now_ns, self._time_out, ballot)
+        self._forget_settled()
+        if running:
+            self._sweeps_at(max(now_ns, running[0].t1_ns + self.timeout_ns))
 
     def _forget_settled(self) -> None:
         """Otherwise thousands, and everything that they name, would be remembered for as long as masters may

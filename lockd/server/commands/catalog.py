@@ -21,10 +21,10 @@ from lockd.server.commands import (
     waiting,
 )
 from lockd.server.commands.command import OTHERS, Argument, Command, Group, arity_error
-from lockd.server.commands.readings import Readings
 from lockd.server.resp import replies
 from lockd.server.resp.replies import ReplySet, SimpleString
 from lockd.server.session import Session
+from lockd.server.turns import LoopTurns
 
 COMMAND = Group()
 SUBCOMMANDS = Group()
@@ -302,8 +302,8 @@ def answer(words: Sequence[bytes], protocol: int) -> bytes:
 
 
 class Catalog:
-    def __init__(self, readings: Readings) -> None:
-        self._readings = readings
+    def __init__(self, turns: LoopTurns) -> None:
+        self._turns = turns
 
     @COMMAND(
         Command(
@@ -317,8 +317,8 @@ class Catalog:
         )
     )
     def _command(self, session: Session, words: list[bytes]) -> None:
-        lane, uid = self._readings.lane, session.peer.uid
-        session.later(lambda _place: lane.answer(uid, partial(answer, words[1:], session.protocol)))
+        answers = partial(answer, words[1:], session.protocol)
+        session.later(lambda _place: self._turns.answer(session.peer.account, answers))
 
 
 GROUPS = (

@@ -129,8 +129,8 @@ class Listings:
         session.later(lambda _place: self.masters(session))
 
     async def masters(self, session: Session) -> bytes:
-        return await self._readings.lane.answer(
-            session.peer.uid, lambda: replies.value(master_rows(self._fleet), session.protocol)
+        return await self._shared.turns.answer(
+            session.peer.account, lambda: replies.value(master_rows(self._fleet), session.protocol)
         )
 
     async def holder(self, session: Session, resource: bytes) -> bytes:
@@ -161,7 +161,7 @@ class Listings:
 
         async with self._readings.surveys.slot(peer.uid):
             found = await survey.all_copies(
-                self._fleet, wanted, lambda steps: self._readings.lane.through(peer.uid, steps)
+                self._fleet, wanted, lambda steps: self._shared.turns.through(peer.account, steps)
             )
             if found.answered.bit_count() < self._quorum:
                 return replies.error("NOQUORUM too few masters answered to say what is locked")
@@ -247,7 +247,7 @@ class Listings:
                         return
                 yield
 
-        await self._readings.lane.through(session.peer.uid, steps())
+        await self._shared.turns.through(session.peer.account, steps())
         return listed
 
     def _local_row(self, lease: Lease) -> dict[str, Any]:

@@ -1,9 +1,6 @@
-"""Slow readings: a few at a time, and those that take the event loop's time in small pieces, see lanes.py."""
+"""Slow readings: a few at a time."""
 
 from lockd.server.concurrency import ConcurrencyLimit
-from lockd.server.lanes import Lane
-
-_RESTS = 3
 
 
 class Readings:
@@ -14,4 +11,3 @@ class Readings:
         self.listings = ConcurrencyLimit(at_once=8, per_user=2)
         self.signals = ConcurrencyLimit(at_once=2, per_user=1)
         self.surveys = ConcurrencyLimit(at_once=1, per_user=1)
-        self.lane = Lane(_RESTS)

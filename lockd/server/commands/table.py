@@ -71,7 +71,7 @@ class Commands:
             reload.COMMANDS.handlers(reload.Reloading(reloading, shared.locks)),
             info.COMMANDS.handlers(info.Info(current, shared, fleet, metrics, readings, usage, scripts)),
             connection.COMMANDS.handlers(),
-            catalog.COMMAND.handlers(catalog.Catalog(readings)),
+            catalog.COMMAND.handlers(catalog.Catalog(shared.turns)),
         )
         self._table: dict[bytes, tuple[Command, tuple[Check, ...], Handler]] = {
             command.name.upper().encode(): (command, checks.of(command), handler)

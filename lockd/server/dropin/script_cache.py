@@ -1,12 +1,12 @@
 """The scripts that apps have loaded: by their SHA-1, with the operation that each was recognised as. They are
 recognised once, and never run.
 
-Recognising one takes milliseconds, in which the agent does nothing else. So one is read at a time, each
-user's in turn, and the rests in between are longer than the work.
+Recognising one takes milliseconds, in which the agent does nothing else. So each is read in its account's
+turn, and charged: who sends a new text each time waits for itself.
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha1
@@ -14,21 +14,17 @@ from hashlib import sha1
 from lockd.clock import boottime_ns
 from lockd.core.errors import ErrorWord
 from lockd.core.scripts.operations import Kind, NotRecognised, Recognised
-from lockd.core.validity import NS_PER_S
 from lockd.core.values import Refusal
-from lockd.server.buckets import Buckets
-from lockd.server.lanes import Lane
 from lockd.server.peer import Peer
 from lockd.server.shared import Shared
 
 _MOST = 1_000
-_RESTS = 3
-_AT_ONCE, _A_SECOND, _USERS_MOST = 16, 4, 1_000
-"""For one user: a library loads a dozen when it starts."""
-_OF_ALL_AT_ONCE, _OF_ALL_A_SECOND = 64, 16
+_WAITING_MOST = 64
+"""How many of one account may wait until they are read: a library loads a dozen when it starts. Each
+connection waits for its own."""
 _TOO_MANY = (
-    f"scripts: {_A_SECOND} new ones per second are accepted per user, and {_OF_ALL_A_SECOND} for all. Pass "
-    "values in ARGV: each different text is a new script"
+    f"scripts: {_WAITING_MOST} new ones of this account wait to be read. Pass values in ARGV: each different "
+    "text is a new script"
 )
 _FAILED = Refusal(ErrorWord.ERR, "internal error of the agent: see its log")
 _REFUSED_MOST = 16
@@ -61,10 +57,10 @@ class ScriptCache:
     def __init__(self, shared: Shared) -> None:
         self._log = shared.log
         self._incidents = shared.incidents
-        self._of_user = Buckets[int](_AT_ONCE, NS_PER_S // _A_SECOND, _USERS_MOST)
-        self._of_all = Buckets[int](_OF_ALL_AT_ONCE, NS_PER_S // _OF_ALL_A_SECOND, 1)
-        self._lane = Lane(_RESTS, bite_ns=0)
-        self._asked: dict[tuple[bytes, int], asyncio.Task[Taken]] = {}
+        self._turns = shared.turns
+        self._asked: dict[tuple[bytes, str], asyncio.Task[Taken]] = {}
+        self._waiting = Counter[str]()
+        """Those that are not read yet, by account."""
         self._scripts: OrderedDict[bytes, Taken] = OrderedDict()
         self.refused: OrderedDict[bytes, RefusedScript] = OrderedDict()
 
@@ -92,29 +88,30 @@ class ScriptCache:
         if known is not None:
             told(known)
             return
-        asked = digest, peer.uid
+        asked = digest, peer.account
         task = self._asked.get(asked)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._read(asked, text, peer, library))
             self._asked[asked] = task
+            self._waiting[peer.account] += 1
         task.add_done_callback(lambda done: told(self._outcome(done)))
 
     def _why_not(self, digest: bytes, peer: Peer) -> Refusal | None:
-        """If a script is about to be read for this user, a second request for it waits for that."""
-        now_ns, uid = boottime_ns(), peer.uid
-        if (digest, uid) in self._asked or (
-            self._of_user.admits(uid, now_ns) and self._of_all.admits(0, now_ns)
-        ):
+        """If a script is about to be read for this account, a second request for it waits for that."""
+        if (digest, peer.account) in self._asked or self._waiting[peer.account] < _WAITING_MOST:
             return None
         self._incidents.limit_hit(_TOO_MANY, peer)
         return Refusal(ErrorWord.LIMIT, _TOO_MANY)
 
-    async def _read(self, asked: tuple[bytes, int], text: bytes, peer: Peer, library: bytes) -> Taken:
-        digest, uid = asked
+    async def _read(self, asked: tuple[bytes, str], text: bytes, peer: Peer, library: bytes) -> Taken:
+        digest, account = asked
         try:
-            return await self._lane.alone(uid, lambda: self._recognised(digest, text, peer, library))
+            return await self._turns.answer(account, lambda: self._recognised(digest, text, peer, library))
         finally:
             del self._asked[asked]
+            self._waiting[account] -= 1
+            if not self._waiting[account]:
+                del self._waiting[account]
 
     def _recognised(self, digest: bytes, text: bytes, peer: Peer, library: bytes) -> Taken:
         """Another user may have sent the same script."""

@@ -285,7 +285,7 @@ def test_a_release_that_lands_behind_the_proof_that_it_led_to_is_seen_at_once(ho
     other.fleet.arrive(0)
     host.answer(0)
     host.slow()
-    host.locks.timers.run(host.time.now_ns)
+    host.locks.turns.run(host.time.now_ns)
     assert len(host.asked(Extension)) == 1
     host.time.now_ns += 1 * MS
     for master in (1, 2, 3):

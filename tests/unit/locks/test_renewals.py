@@ -2,11 +2,13 @@
 
 import random
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
 from lockd.core.ballots.extension import Extension
 from lockd.core.leases import Loss, Standing
+from lockd.core.line import LEAST
 from lockd.core.validity import deadline_ns, notice_ns
 from tests.harness.clocks import MS
 from tests.harness.fleet_model import cluster
@@ -46,16 +48,36 @@ def test_masters_are_asked_for_so_many_renewals_at_once_as_they_can_answer_in_ti
     """A host that wakes up, or masters that are slow: all at once would be late for all."""
     tokens = random.Random(7)
     host = cluster(token=lambda: b"%032x" % tokens.getrandbits(128))
-    apps = [host.locked(resource=b"%d" % name, ttl_ms=10_000) for name in range(1_200)]
+    apps = [host.locked(resource=b"%d" % name, ttl_ms=10_000) for name in range(600)]
     host.slow()
     host.pass_ms(3_400)
-    asked = []
-    for _ in range(3):
+    asked = [0]
+    while len(host.asked(Extension)) < 600:
         asked.append(len(host.asked(Extension)))
-        host.answer(0, 1)
-        host.answer(2)
-    assert asked == [500, 1_000, 1_200]
+        host.time.now_ns += MS
+        host.answer()
+        host.locks.turns.run(host.time.now_ns)
+    host.answer()
+    together = [after - before for before, after in pairwise(asked)]
+    assert together[0] == LEAST
+    assert LEAST < max(together) < 64, "more while they answer in a millisecond, but not all"
     assert all(len(app.renewals) == 1 for app in apps)
+
+
+def test_a_lease_of_another_account_is_renewed_before_hundreds_that_were_due_before(host):
+    for name in range(600):
+        host.locked(resource=b"%d" % name, ttl_ms=10_000)
+    modest = host.locked(resource=b"modest", ttl_ms=10_300, account="another")
+    host.slow()
+    host.pass_ms(3_480)
+    before = len(host.asked(Extension))
+    assert not any(ballot.resource == b"modest" for ballot in host.asked(Extension))
+    for _ in range(2):
+        host.answer()
+        host.locks.turns.run(host.time.now_ns)
+    assert any(ballot.resource == b"modest" for ballot in host.asked(Extension)[before:])
+    host.answer()
+    assert len(modest.renewals) == 1
 
 
 def test_those_that_wait_to_be_renewed_are_when_others_have_failed(host):
@@ -63,7 +85,7 @@ def test_those_that_wait_to_be_renewed_are_when_others_have_failed(host):
         host.locked(resource=b"%d" % name, ttl_ms=10_000)
     host.slow()
     host.pass_ms(3_400)
-    assert len(host.asked(Extension)) == 500
+    assert len(host.asked(Extension)) == LEAST
     host.quick()
     host.break_off(0, 1, 2)
     host.come_back(0, 1, 2)
@@ -74,13 +96,14 @@ def test_those_that_wait_to_be_renewed_are_when_others_have_failed(host):
 def test_what_ended_while_it_waited_to_be_renewed_is_not():
     tokens = random.Random(7)
     host = cluster(token=lambda: b"%032x" % tokens.getrandbits(128))
-    apps = [host.locked(resource=b"%d" % name, ttl_ms=10_000) for name in range(501)]
+    apps = [host.locked(resource=b"%d" % name, ttl_ms=10_000) for name in range(LEAST + 1)]
     host.slow()
     host.pass_ms(3_400)
     renewed = {int(ballot.resource) for ballot in host.asked(Extension)}
-    [left] = set(range(501)) - renewed
+    [left] = set(range(LEAST + 1)) - renewed
     host.unlock(apps[left])
     host.answer_all()
+    host.locks.turns.run(host.time.now_ns)
     assert {int(ballot.resource) for ballot in host.asked(Extension)} == renewed
 
 
@@ -114,7 +137,7 @@ def test_a_lease_is_renewed_up_to_max_hold_and_never_past_it(host):
 def test_an_agent_that_slept_past_the_deadline_says_so_at_once(host, late_ms, max_hold_ms, lost_by):
     app = host.locked(ttl_ms=1_000, max_hold_ms=max_hold_ms)
     host.time.now_ns = app.held.deadline_ns + late_ms * MS
-    host.locks.timers.run(host.time.now_ns)
+    host.locks.turns.run(host.time.now_ns)
     assert [reason for _, reason in app.losses] == ["its validity ended before it could be renewed"]
     assert (app.held.lost_by, len(app.ends)) == (lost_by, 1)
     host.pass_ms(1_000)
@@ -193,7 +216,7 @@ def test_a_renewal_answered_after_the_deadline_proves_nothing(host):
     host.time.now_ns = app.held.deadline_ns
     host.answer()
     assert app.renewals == []
-    host.locks.timers.run(host.time.now_ns)
+    host.locks.turns.run(host.time.now_ns)
     assert len(app.losses) == 1
     assert app.ends == [host.time.now_ns]
 

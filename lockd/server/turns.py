@@ -1,0 +1,143 @@
+"""Turns on the event loop (core/turns.py): everything that is due or waits there is done for 2 ms in a turn
+of the loop, and others get the loop in between. Long work is done in bites, so the account that is next waits
+for one bite of another's, and no longer.
+
+A single request that arrives while nobody else's turn is next is run at once. If thousands ask for a little
+at the same moment, the others wait for their accounts' turns.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from time import perf_counter_ns
+from typing import TypeVar
+
+from lockd.clock import boottime_ns
+from lockd.core.turns import Turns
+
+T = TypeVar("T")
+
+TURN_NS = 2_000_000
+"""How long is worked in a turn of the event loop, plus one bite at most."""
+BITE_NS = 500_000
+"""How long one job works at a time, plus one step at most."""
+
+Work = Callable[[int], bool]
+"""Works on something until that instant of `perf_counter_ns`; True when there is more to do."""
+_Job = tuple[str, Work]
+
+
+class LoopTurns:
+    """of: what is done in turn. failed: called with what a job raised; the others go on."""
+
+    def __init__(self, of: Turns, failed: Callable[[Exception], None]) -> None:
+        self.of = of
+        self._failed = failed
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_ns = 0
+        self._rings = False
+        self._at_once_ns = 0
+        """What was done at once in this turn of the loop, and perhaps in the one before."""
+        self._forgets = False
+        of.sooner = self._sooner
+
+    # When it is time
+
+    def _sooner(self, when_ns: int) -> None:
+        if not self._rings:
+            self._set_alarm(when_ns)
+
+    def _set_alarm(self, when_ns: int) -> None:
+        if self._alarm is not None:
+            if self._alarm_ns <= when_ns:
+                return
+            self._alarm.cancel()
+        self._alarm_ns = when_ns
+        rest_s = max(0.0, (when_ns - boottime_ns()) / 1e9)
+        self._alarm = asyncio.get_running_loop().call_later(rest_s, self._ring)
+
+    def look(self) -> None:
+        """The loop's own timers stand still while the machine is suspended; CLOCK_BOOTTIME doesn't."""
+        if self._alarm is None or self._alarm_ns < boottime_ns():
+            self._ring()
+
+    def _ring(self) -> None:
+        self._rings = True
+        try:
+            next_ns = self._work()
+        except Exception as failure:
+            # What was due is off the list; other jobs must not wait for it.
+            self._failed(failure)
+            next_ns = boottime_ns()
+        self._rings, self._alarm = False, None
+        if next_ns is not None:
+            self._set_alarm(next_ns)
+
+    def _work(self) -> int | None:
+        """Returns when to go on."""
+        until_ns, run = perf_counter_ns() + TURN_NS, self.of.run
+        while True:
+            now_ns = boottime_ns()
+            next_ns = run(now_ns, 1)
+            if next_ns is None or next_ns > now_ns or perf_counter_ns() >= until_ns:
+                return next_ns
+
+    # At once
+
+    def may_go_first(self, account: str) -> bool:
+        """Whether what it asks may be done at once. If so, say `went_first`."""
+        return self._at_once_ns < TURN_NS and self.of.is_next(account)
+
+    def went_first(self, account: str, began_ns: int) -> None:
+        """began_ns: as `perf_counter_ns` has it."""
+        cost_ns = perf_counter_ns() - began_ns
+        self.of.served(account, cost_ns)
+        self._at_once_ns += cost_ns
+        if self._at_once_ns > TURN_NS // 2 and not self._forgets:
+            # To do so in each turn of the loop would cost a callback in each.
+            self._forgets = True
+            asyncio.get_running_loop().call_soon(self._forget)
+
+    def _forget(self) -> None:
+        self._at_once_ns, self._forgets = 0, False
+
+    def charge(self, account: str, began_ns: int) -> None:
+        """For what could not wait for its turn."""
+        self.of.charge(account, perf_counter_ns() - began_ns)
+
+    # In turn
+
+    def add(self, account: str, work: Work) -> None:
+        """Do this for that account, as soon as it is its turn."""
+        self.of.at(account, boottime_ns(), self._bite, (account, work))
+
+    def _bite(self, job: _Job, _now_ns: int) -> None:
+        account, work = job
+        if work(perf_counter_ns() + BITE_NS):
+            self.of.at(account, boottime_ns(), self._bite, job)
+
+    async def through(self, account: str, steps: Iterable[object]) -> None:
+        """Run all steps, each of which does a little work. Raises what a step raises. If the caller is
+        cancelled, the rest is not done."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        rest = iter(steps)
+
+        def work(until_ns: int) -> bool:
+            try:
+                while not done.done():
+                    next(rest)
+                    if perf_counter_ns() >= until_ns:
+                        return True
+            except StopIteration:
+                done.set_result(None)
+            except Exception as failure:
+                done.set_exception(failure)
+            return False
+
+        self.add(account, work)
+        await done
+
+    async def answer(self, account: str, make: Callable[[], T]) -> T:
+        """For work that is done in one step. Raises what it raises."""
+        made = list[T]()
+        await self.through(account, map(made.append, (make() for _ in range(1))))
+        return made[0]

@@ -1,0 +1,179 @@
+"""What is done in turn on the event loop: in bites, and others get the loop in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from lockd.clock import boottime_ns
+from lockd.core.turns import HOUSE, Turns
+from lockd.server import turns as turns_module
+from lockd.server.turns import BITE_NS, TURN_NS, LoopTurns
+from tests.harness.clocks import Clock
+from tests.harness.waiting import until
+
+STEP_NS = BITE_NS // 4
+IN_A_TURN = TURN_NS // STEP_NS + BITE_NS // STEP_NS
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    it = Clock()
+    monkeypatch.setattr(turns_module, "perf_counter_ns", it)
+    return it
+
+
+@pytest.fixture
+def failures() -> list[Exception]:
+    return []
+
+
+@pytest.fixture
+def turns(clock: Clock, failures: list[Exception]) -> LoopTurns:
+    return LoopTurns(Turns(clock), failures.append)
+
+
+def work(
+    clock: Clock, steps: int, log: list[Any], name: Any = "step", took_ns: int = STEP_NS
+) -> Iterator[None]:
+    for _ in range(steps):
+        clock.now_ns += took_ns
+        log.append(name)
+        yield
+
+
+async def others(log: list[Any], work: Awaitable[Any]) -> None:
+    """Everybody else on the loop, while that is done."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        await asyncio.sleep(0)
+        log.append("others")
+    await task
+
+
+def longest_run(log: list[Any]) -> int:
+    return max(len(list(run)) for of_others, run in groupby(log, "others".__eq__) if not of_others)
+
+
+@pytest.mark.parametrize("accounts", [1, 20])
+async def test_others_get_the_loop_after_a_turn(clock: Clock, turns: LoopTurns, accounts: int) -> None:
+    log = list[Any]()
+    works = [work(clock, 200 // accounts, log) for _ in range(accounts)]
+    await others(log, asyncio.gather(*(turns.through(f"{n}", one) for n, one in enumerate(works))))
+    assert log.count("step") == 200
+    assert longest_run(log) <= IN_A_TURN
+
+
+async def test_jobs_that_are_due_together_leave_the_loop_to_others(clock: Clock, turns: LoopTurns) -> None:
+    log, over = list[Any](), asyncio.Event()
+
+    def due(_now_ns: int) -> None:
+        clock.now_ns += STEP_NS
+        log.append("job")
+        if log.count("job") == 1_000:
+            over.set()
+
+    for _ in range(1_000):
+        turns.of.at("one", boottime_ns(), due)
+    await others(log, over.wait())
+    assert longest_run(log) <= IN_A_TURN
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before it", "behind it"])
+async def test_one_accounts_flood_is_in_front_of_nobody_else(
+    clock: Clock, turns: LoopTurns, first: bool
+) -> None:
+    log = list[Any]()
+    asked = [turns.through("greedy", work(clock, 10, log, "flood", BITE_NS)) for _ in range(50)]
+    asked.insert(0 if first else 50, turns.through("modest", work(clock, 3, log, "other", BITE_NS)))
+    await asyncio.gather(*asked)
+    assert log[:6].count("other") == 3
+    assert log.count("flood") == 500
+
+
+async def test_what_a_step_raises_comes_to_its_caller_and_to_nobody_else(
+    clock: Clock, turns: LoopTurns
+) -> None:
+    def fails() -> Iterator[None]:
+        yield
+        raise ValueError("a step")
+
+    failed, worked = await asyncio.gather(
+        turns.through("one", fails()), turns.through("one", work(clock, 5, [])), return_exceptions=True
+    )
+    assert isinstance(failed, ValueError)
+    assert worked is None
+
+
+async def test_what_a_job_raises_is_reported_and_the_others_go_on(
+    turns: LoopTurns, failures: list[Exception]
+) -> None:
+    done = list[str]()
+
+    def fails(_now_ns: int) -> None:
+        raise ValueError("a job")
+
+    turns.of.at("one", 0, fails)
+    turns.of.at("one", 1, lambda _now_ns: done.append("next"))
+    await until(lambda: bool(done), "the next job is done")
+    assert [str(failure) for failure in failures] == ["a job"]
+
+
+async def test_what_nobody_waits_for_any_more_is_not_done(clock: Clock, turns: LoopTurns) -> None:
+    log = list[Any]()
+    task = asyncio.ensure_future(turns.through("one", work(clock, 1_000, log)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await turns.answer("one", lambda: None)
+    assert len(log) < 2 * IN_A_TURN
+
+
+async def test_what_a_job_adds_comes_after_what_was_there(clock: Clock, turns: LoopTurns) -> None:
+    log, over = list[Any](), asyncio.Event()
+
+    def job(_until_ns: int) -> bool:
+        clock.now_ns += BITE_NS
+        log.append("job")
+        if log.count("job") < 5:
+            turns.add("one", job)
+        else:
+            over.set()
+        return False
+
+    turns.add("one", job)
+    turns.add("one", lambda _until_ns: bool(log.append("another")))
+    await over.wait()
+    assert log[:2] == ["job", "another"]
+
+
+async def test_a_single_request_is_served_at_once_unless_its_account_has_used_more_than_one_that_waits(
+    clock: Clock, turns: LoopTurns
+) -> None:
+    assert turns.may_go_first("greedy")
+    turns.of.charge("greedy", 10 * TURN_NS)
+    for _ in range(2):
+        turns.of.at("modest", 0, lambda _now_ns: None)
+    turns.of.run(0, 1)
+    assert not turns.may_go_first("greedy")
+    assert turns.may_go_first("new")
+    assert turns.may_go_first(HOUSE)
+
+
+async def test_no_more_is_served_at_once_than_a_turn_is_long_and_in_the_next_turn_as_much_again(
+    clock: Clock, turns: LoopTurns
+) -> None:
+    for _ in range(2):
+        served = 0
+        while turns.may_go_first("one"):
+            began_ns, clock.now_ns = clock.now_ns, clock.now_ns + STEP_NS
+            turns.went_first("one", began_ns)
+            served += 1
+        assert served == TURN_NS // STEP_NS
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)

@@ -101,14 +101,16 @@ class Telling:
 
 class Process:
     """A process that has connections or holds leases. started: in clock ticks since boot, so that a later
-    process with the same pid is told apart; 0 if that can't be seen. dead: all its threads are."""
+    process with the same pid is told apart; 0 if that can't be seen. dead: all its threads are. account: who
+    pays for it."""
 
-    __slots__ = ("connections", "dead", "leases", "pid", "started", "tellings", "uid")
+    __slots__ = ("account", "connections", "dead", "leases", "pid", "started", "tellings", "uid")
 
-    def __init__(self, pid: int, started: int, uid: int) -> None:
+    def __init__(self, pid: int, started: int, uid: int, account: str = "") -> None:
         self.pid = pid
         self.started = started
         self.uid = uid
+        self.account = account
         self.dead = False
         self.connections: dict[Connection, None] = {}
         self.leases: dict[Lease, None] = {}

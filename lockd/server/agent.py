@@ -36,6 +36,7 @@ from lockd.http.status_page import CLASS_PATHS, HostStatus, render, render_class
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
 from lockd.metrics.collector import Metrics
+from lockd.server.accounts import Accounts, UserDatabase
 from lockd.server.app_socket import AppSocket, CannotServe
 from lockd.server.buffers import Buffers
 from lockd.server.canary import Canary
@@ -115,6 +116,7 @@ class Agent:
             current=current,
             locks=self.locks,
             turns=self.turns,
+            account_of=Accounts(boottime_ns, UserDatabase().ask).of,
             quotas=self.quotas,
             buffers=Buffers(current, self.quotas),
             permissions=Permissions(config),

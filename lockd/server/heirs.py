@@ -5,9 +5,12 @@ from lockd.core.journal import Held
 from lockd.core.leases import Lease, pid_and_uid
 from lockd.core.owners import Process
 from lockd.core.values import Refusal
-from lockd.server.peer import account_of
 from lockd.server.session import Session
 from lockd.server.shared import Shared
+
+
+def _stays(_account: str) -> None:
+    """Its process is gone: the lease ends soon."""
 
 
 class Heir:
@@ -35,7 +38,7 @@ class Heir:
         self._shared = shared
         self._news: Session | None = None
         _, self.uid = pid_and_uid(held.owner)
-        self.account = account_of(self.uid)
+        self.account = shared.account_of(self.uid, 0, _stays) if process is None else process.account
         self._usage = shared.quotas.inherits(self.uid)
 
     def granted(self, lease: Lease, now_ns: int) -> None:

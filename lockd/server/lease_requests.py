@@ -65,7 +65,7 @@ class LockRequest(Place):
         self.value = b""
         self.named = False
         self.owner = session.owner
-        self.account = session.peer.account
+        self.account = session.account
         process = session.ties.process
         self.pid = session.peer.pid
         self.started = 0 if process is None else process.started

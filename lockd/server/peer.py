@@ -16,10 +16,8 @@ _SO_PEERGROUPS = 59
 _SO_PEERPIDFD = 77
 # Python asks the kernel for at most 1024 bytes of an option.
 _GROUP_BYTES = 1024
-
-
-def account_of(uid: int) -> str:
-    return f"uid {uid}"
+_GROUPS_MOST = 65_536
+"""NGROUPS_MAX of Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,29 +28,34 @@ class Peer:
     uid: int
     groups: frozenset[int]
 
-    @property
-    def account(self) -> str:
-        """Who pays for what it does."""
-        return account_of(self.uid)
-
     @classmethod
     def of(cls, connection: socket.socket) -> "Peer":
         """The peer of a connected Unix socket, with all its groups."""
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, uid, gid = struct.unpack("3i", credentials)
-        return cls(pid, uid, frozenset((gid, *_more_groups(connection, uid, gid))))
+        return cls(pid, uid, frozenset((gid, *_more_groups(connection))))
 
 
-def _more_groups(connection: socket.socket, uid: int, gid: int) -> Iterable[int]:
+def _more_groups(connection: socket.socket) -> Iterable[int]:
     try:
         raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUP_BYTES)
         return struct.unpack(f"{len(raw) // 4}I", raw)
     except OSError:
-        # More groups than fit, or a kernel before 4.13: ask the user database instead.
-        try:
-            return os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
-        except KeyError:
-            return ()
+        return _all_groups(connection)
+
+
+def _all_groups(connection: socket.socket) -> Iterable[int]:
+    """More than fit. The user database is not asked instead: it may ask another host, while everybody waits.
+    None for a kernel before 4.13."""
+    # Only here: most agents never need it.
+    import ctypes
+
+    groups = (ctypes.c_uint32 * _GROUPS_MOST)()
+    size = ctypes.c_uint32(ctypes.sizeof(groups))
+    failed = ctypes.CDLL(None).getsockopt(
+        connection.fileno(), socket.SOL_SOCKET, _SO_PEERGROUPS, groups, ctypes.byref(size)
+    )
+    return () if failed else groups[: size.value // 4]
 
 
 def peer_pidfd(connection: socket.socket) -> int | None:

@@ -14,17 +14,25 @@ from functools import partial
 
 from lockd.core.owners import Ends, Process
 from lockd.core.takeover import CannotTell
+from lockd.server.accounts import AccountOf, by_uid
 from lockd.server.peer import Peer, has_ended, pidfd_of, start_ticks
 
 _AT_ONCE = 64
 
 
 class Processes:
-    """ended: called with the leases of a process that has. most: how many may be watched now, since each is
-    an open file; beyond that, leases belong to their connections. None: any number."""
+    """ended: called with the leases of a process that has. account_of: as `Accounts.of`. most: how many may
+    be watched now, since each is an open file; beyond that, leases belong to their connections. None: any
+    number."""
 
-    def __init__(self, ended: Callable[[Ends], None], most: Callable[[], int | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        ended: Callable[[Ends], None],
+        most: Callable[[], int | None] = lambda: None,
+        account_of: AccountOf = by_uid,
+    ) -> None:
         self._most = most
+        self._account_of = account_of
         self._ended = ended
         self._epoll = select.epoll()
         self._latest: dict[int, Process] = {}
@@ -59,12 +67,17 @@ class Processes:
             file = pidfd_of(connection, peer.pid)
         except OSError:
             return None
-        process = Process(peer.pid, _started(peer.pid), peer.uid)
+        process = self._made(peer.pid, _started(peer.pid), peer.uid)
         # After the look at its start: it really was at this process.
         if has_ended(file):
             os.close(file)
             return None
         self._watch(process, file)
+        return process
+
+    def _made(self, pid: int, started: int, uid: int) -> Process:
+        process = Process(pid, started, uid)
+        process.account = self._account_of(uid, pid, lambda account: setattr(process, "account", account))
         return process
 
     def adopt(self, pid: int, started: int, uid: int) -> int | None:
@@ -80,7 +93,7 @@ class Processes:
             return None
         file, began = opened
         if began == started:
-            self._watch(Process(pid, began, uid), file)
+            self._watch(self._made(pid, began, uid), file)
         else:
             os.close(file)
         return began

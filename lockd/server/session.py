@@ -131,6 +131,7 @@ class Session:
         self.closing = False
         self.peer: Peer
         self.owner = b""
+        self._account = ""
         self._named: dict[LeaseName, int] = {}
         self.notifies = False
         self.library = b""
@@ -173,10 +174,22 @@ class Session:
         self._admitted = True
         self.usage = shared.quotas.connected(self.peer.uid)
         self.owner = owner_of(shared.host, self.peer.pid, self.peer.uid)
-        self.ties = Connection(self, shared.processes.of(connection, self.peer))
+        process = shared.processes.of(connection, self.peer)
+        self.ties = Connection(self, process)
+        if process is None:
+            self._account = shared.account_of(self.peer.uid, 0, self._is_of)
         # From the first byte that the kernel doesn't take, `pause_writing` is called and it is counted.
         transport.set_write_buffer_limits(high=0)
         shared.sessions.add(self)
+
+    @property
+    def account(self) -> str:
+        """Who pays for what is done for it."""
+        process = self.ties.process
+        return self._account if process is None else process.account
+
+    def _is_of(self, account: str) -> None:
+        self._account = account
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._admitted:
@@ -199,13 +212,13 @@ class Session:
             shared.losses.listens_no_more(self, list(self._untold.values()))
             self._untold.clear()
         if self.waiting:
-            if len(self.waiting) <= AT_ONCE and shared.turns.may_go_first(self.peer.account):
+            if len(self.waiting) <= AT_ONCE and shared.turns.may_go_first(self.account):
                 began_ns = perf_counter_ns()
                 self._withdraw()
-                shared.turns.went_first(self.peer.account, began_ns)
+                shared.turns.went_first(self.account, began_ns)
             else:
                 # When thousands in one line go together, each makes the next one try.
-                shared.endings.add(self.peer.account, self._withdraw)
+                shared.endings.add(self.account, self._withdraw)
         self._end_leases(delivery)
         # A lease refers to its session, but that need not keep what it once read, nor news it still had to
         # tell.
@@ -213,9 +226,9 @@ class Session:
         self.flow.close()
         waited = self.flow.give_up_waiting()
         if waited:
-            shared.endings.add(self.peer.account, partial(self._begin_givings_back, waited))
+            shared.endings.add(self.account, partial(self._begin_givings_back, waited))
         if unread.pending_bytes and self.multi is None:
-            shared.endings.add(self.peer.account, partial(self._give_back, unread))
+            shared.endings.add(self.account, partial(self._give_back, unread))
         shared.quotas.disconnected(self.peer.uid)
         # Nothing that is over refers to what refers to it.
         self.last_taken = None
@@ -424,7 +437,7 @@ class Session:
 
     def run_soon(self) -> None:
         """In a later turn of the loop: others need theirs."""
-        self.shared.turns.add(self.peer.account, self._run)
+        self.shared.turns.add(self.account, self._run)
 
     # Commands
 
@@ -434,7 +447,7 @@ class Session:
             return
         if self.is_spare:
             self.shared.spares.used(self, boottime_ns())
-        turns, account, began_ns = self.shared.turns, self.peer.account, perf_counter_ns()
+        turns, account, began_ns = self.shared.turns, self.account, perf_counter_ns()
         if flow.at_rest and not self._untold:
             words = self._parser.only(data)
             if words is not None and turns.may_go_first(account):

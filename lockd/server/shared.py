@@ -11,6 +11,7 @@ from lockd.config.model import Limits
 from lockd.core.claims import Claims
 from lockd.core.locks import Locks
 from lockd.core.owners import Connection as Ties
+from lockd.server.accounts import AccountOf
 from lockd.server.buffers import Buffers
 from lockd.server.endings import Endings
 from lockd.server.hangups import HangUps
@@ -42,6 +43,7 @@ class Shared:
     current: Current
     locks: Locks
     turns: LoopTurns
+    account_of: AccountOf
     quotas: Quotas
     buffers: Buffers
     permissions: Permissions
@@ -61,7 +63,7 @@ class Shared:
 
     def __post_init__(self) -> None:
         self.endings = Endings(self.locks, self.turns)
-        self.processes = Processes(self.endings.end, lambda: self.quotas.processes_most)
+        self.processes = Processes(self.endings.end, lambda: self.quotas.processes_most, self.account_of)
 
     @property
     def limits(self) -> Limits:

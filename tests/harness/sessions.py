@@ -13,6 +13,7 @@ from lockd.config.current import Current
 from lockd.config.model import Limits
 from lockd.core.claims import Claims
 from lockd.core.turns import Turns
+from lockd.server.accounts import by_uid
 from lockd.server.buffers import Buffers
 from lockd.server.endings import Endings
 from lockd.server.hangups import HangUps
@@ -55,7 +56,7 @@ class AroundSessions(SimpleNamespace):
         super().__init__(
             limits=Limits(), quotas=quotas, buffers=Buffers(current, quotas), hang_ups=HangUps(),
             losses=Losses(), claims=Claims(), spares=SpareConnections(), sessions=set(), stopped=False,
-            host=b"host", next_session_id=count(1).__next__,
+            host=b"host", next_session_id=count(1).__next__, account_of=by_uid,
             tellings=SimpleNamespace(begins=lambda lease, ties, reply: ties.tells(lease, reply)),
             log=SimpleNamespace(debug_on=False, warning=lambda *_, **__: None), **more,
         )  # fmt: skip

@@ -38,7 +38,9 @@ class Session(session_module.Session):
             quotas=Quotas(CURRENT), losses=Losses(), host=b"web1", log=None, processes=None, sessions=(),
             turns=TurnsByHand(),
         )  # fmt: skip
-        self.peer = SimpleNamespace(pid=7, uid=1000, account="uid 1000")  # type: ignore[assignment]
+        self.peer = SimpleNamespace(pid=7, uid=1000)  # type: ignore[assignment]
+        self.ties = SimpleNamespace(process=None)  # type: ignore[assignment]
+        self._account = "uid 1000"
         self.multi, self.name, self.library, self.id, self.protocol = None, b"", b"", 3, 2
         self.begun: list[tuple[Any, bool]] = []
 

@@ -59,7 +59,7 @@ class Agent:
         async def read() -> None:
             loop = asyncio.get_running_loop()
             told: asyncio.Future[Any] = loop.create_future()
-            self.scripts.read(text, peer, library, told.set_result)
+            self.scripts.read(text, f"uid {peer.uid}", peer, library, told.set_result)
             await told
 
         asyncio.run(read())

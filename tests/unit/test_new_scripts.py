@@ -82,7 +82,7 @@ class ACache:
         self.read.append(fields["uid"])
 
     def asks(self, number: int, uid: int = 1000) -> None:
-        self.scripts.read(COUNTS % number, of(uid), b"", self.told.append)
+        self.scripts.read(COUNTS % number, f"uid {uid}", of(uid), b"", self.told.append)
 
     def refused(self) -> list[Refusal]:
         return [told for told in self.told if isinstance(told, Refusal)]
@@ -154,8 +154,8 @@ async def test_a_failure_of_ours_is_told_and_the_next_is_read() -> None:
     turns = LoopTurns(Turns(), incidents.failures.append)
     shared = SimpleNamespace(log=SimpleNamespace(warning=fails), incidents=incidents, turns=turns)
     scripts, told = ScriptCache(cast("Any", shared)), list[Any]()
-    scripts.read(COUNTS % 1, PEER, b"", told.append)
-    scripts.read(RELEASE, PEER, b"", told.append)
+    scripts.read(COUNTS % 1, "an app", PEER, b"", told.append)
+    scripts.read(RELEASE, "an app", PEER, b"", told.append)
     await until(lambda: len(told) == 2)
     assert str(told[0]).startswith("ERR internal error of the agent")
     assert isinstance(told[1], Recognised)
@@ -302,7 +302,7 @@ async def test_what_takes_is_not_begun_when_its_app_has_closed_before_it_was_rea
     take, told = (b"EVAL", TAKE, b"1", b"r", b"v"), list[Any]()
     agent.sends(take)
     agent.session.connection_lost(None)
-    agent.scripts.read(TAKE, agent.session.peer, b"", told.append)
+    agent.scripts.read(TAKE, "an app", agent.session.peer, b"", told.append)
     await until(lambda: bool(told), agent.host.fleet.settle)
     assert agent.host.shown() == [None] * 5
     assert agent.session.shared.quotas.all.waiters == 0

@@ -318,7 +318,7 @@ class Catalog:
     )
     def _command(self, session: Session, words: list[bytes]) -> None:
         answers = partial(answer, words[1:], session.protocol)
-        session.later(lambda _place: self._turns.answer(session.peer.account, answers))
+        session.later(lambda _place: self._turns.answer(session.account, answers))
 
 
 GROUPS = (

@@ -74,7 +74,7 @@ class Info:
 
     async def info(self, session: Session, wanted: set[str]) -> bytes:
         return await self._shared.turns.answer(
-            session.peer.account,
+            session.account,
             lambda: replies.bulk(self._text(wanted, session.peer).encode(), session.protocol),
         )
 
@@ -134,7 +134,7 @@ class Info:
     async def classes(self, session: Session) -> bytes:
         """The section of INFO that has to look at all leases: what is held and waited for, by class."""
         async with self._readings.listings.slot(session.peer.uid):
-            await self._shared.turns.through(session.peer.account, self._metrics.occupancy.steps())
+            await self._shared.turns.through(session.account, self._metrics.occupancy.steps())
         occupancy = self._metrics.occupancy.last
         totals = self._metrics.leases.totals_by_class()
         lines = (_class_line(label, of, totals[label]) for label, of in occupancy.by_class.items())
@@ -157,7 +157,7 @@ class Info:
                 yield
 
         async with self._readings.listings.slot(peer.uid):
-            await self._shared.turns.through(peer.account, steps())
+            await self._shared.turns.through(session.account, steps())
         text = "".join(("# Processes\r\n", f"unseen_connections:{unseen}\r\n", *lines))
         return replies.bulk(text.encode(), session.protocol)
 

@@ -130,7 +130,7 @@ class Listings:
 
     async def masters(self, session: Session) -> bytes:
         return await self._shared.turns.answer(
-            session.peer.account, lambda: replies.value(master_rows(self._fleet), session.protocol)
+            session.account, lambda: replies.value(master_rows(self._fleet), session.protocol)
         )
 
     async def holder(self, session: Session, resource: bytes) -> bytes:
@@ -161,7 +161,7 @@ class Listings:
 
         async with self._readings.surveys.slot(peer.uid):
             found = await survey.all_copies(
-                self._fleet, wanted, lambda steps: self._shared.turns.through(peer.account, steps)
+                self._fleet, wanted, lambda steps: self._shared.turns.through(session.account, steps)
             )
             if found.answered.bit_count() < self._quorum:
                 return replies.error("NOQUORUM too few masters answered to say what is locked")
@@ -247,7 +247,7 @@ class Listings:
                         return
                 yield
 
-        await self._shared.turns.through(session.peer.account, steps())
+        await self._shared.turns.through(session.account, steps())
         return listed
 
     def _local_row(self, lease: Lease) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class Scripting:
             else:
                 answer(replies.bulk(digest_of(text), session.protocol))
 
-        self._scripts.read(text, session.peer, session.library, told)
+        self._scripts.read(text, session.account, session.peer, session.library, told)
 
     def _are_there(self, digests: list[bytes]) -> bytes:
         there = [self._scripts.loaded(digest) is not None for digest in digests]

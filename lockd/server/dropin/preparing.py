@@ -204,7 +204,7 @@ class UnreadScript:
 
     def begin(self) -> None:
         session = self._session
-        self._scripts.read(self._text, session.peer, session.library, self._is_read)
+        self._scripts.read(self._text, session.account, session.peer, session.library, self._is_read)
 
     def _is_read(self, taken: Taken | Refusal) -> None:
         if isinstance(taken, Refusal):

@@ -80,25 +80,25 @@ class ScriptCache:
             self._scripts.move_to_end(digest)
         return taken
 
-    def read(self, text: bytes, peer: Peer, library: bytes, told: Told) -> None:
+    def read(self, text: bytes, account: str, peer: Peer, library: bytes, told: Told) -> None:
         """told: called at once if the answer is known, or if the script may not be read now; else after its
         turn."""
         digest = digest_of(text)
-        known = self._asked_for(digest, peer, library) or self._why_not(digest, peer)
+        known = self._asked_for(digest, peer, library) or self._why_not(digest, account, peer)
         if known is not None:
             told(known)
             return
-        asked = digest, peer.account
+        asked = digest, account
         task = self._asked.get(asked)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._read(asked, text, peer, library))
             self._asked[asked] = task
-            self._waiting[peer.account] += 1
+            self._waiting[account] += 1
         task.add_done_callback(lambda done: told(self._outcome(done)))
 
-    def _why_not(self, digest: bytes, peer: Peer) -> Refusal | None:
+    def _why_not(self, digest: bytes, account: str, peer: Peer) -> Refusal | None:
         """If a script is about to be read for this account, a second request for it waits for that."""
-        if (digest, peer.account) in self._asked or self._waiting[peer.account] < _WAITING_MOST:
+        if (digest, account) in self._asked or self._waiting[account] < _WAITING_MOST:
             return None
         self._incidents.limit_hit(_TOO_MANY, peer)
         return Refusal(ErrorWord.LIMIT, _TOO_MANY)

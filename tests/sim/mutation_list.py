@@ -57,6 +57,7 @@ IDENTITIES = "lockd/core/identities.py"
 DEBTS = "lockd/core/debts.py"
 LEASES = "lockd/core/leases.py"
 LOCKS = "lockd/core/locks.py"
+LINE, TURNS = "lockd/core/line.py", "lockd/core/turns.py"
 TVOTES, CAMPAIGNS, RENEWALS, RETURNS, HANDING_ON, KEEPING = (
     f"lockd/core/tenures/{name}.py"
     for name in ("votes", "campaigns", "renewals", "returns", "handing_on", "keeping")
@@ -222,11 +223,51 @@ MUTATIONS = (
         ),
     ),
     one(
-        "more is renewed at once than masters answer in time",
+        "more is asked at once than masters answer in time",
         12,
-        RENEWALS,
-        "if len(self._under_way) >= _AT_ONCE:",
-        "if False:",
+        LINE,
+        "        return self.under_way < self.window and not self._waiting.has_jobs\n",
+        "        return True\n",
+        simulated=False,
+    ),
+    one(
+        "what waits for the masters is let in first come, first served",
+        12,
+        LINE,
+        "self._waiting.at(account, deadline_ns,",
+        'self._waiting.at("all", 0,',
+        simulated=False,
+    ),
+    one(
+        "there is one turn for all accounts, first come, first served",
+        12,
+        TURNS,
+        "        share = self._house if account == HOUSE else self._share_of(account)\n",
+        '        share = self._share_of("all")\n',
+        simulated=False,
+    ),
+    one(
+        "what a job has cost is not charged",
+        12,
+        TURNS,
+        "share.used_ns += max(1, self._worked_ns() - began_ns)",
+        "share.used_ns += 1",
+        simulated=False,
+    ),
+    one(
+        "what is done outside of an account's turn is not charged",
+        12,
+        TURNS,
+        "share.used_ns = max(share.used_ns, self._level_ns) + cost_ns",
+        "pass",
+        simulated=False,
+    ),
+    one(
+        "who was at rest has saved up turns",
+        12,
+        TURNS,
+        "                share.used_ns = max(share.used_ns, self._level_ns)\n",
+        "",
         simulated=False,
     ),
     one(

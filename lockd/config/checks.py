@@ -91,12 +91,8 @@ def _orders(document: Any) -> Iterator[tuple[Loc, Loc]]:
     for ceiling in (("defaults", "max_ttl_ms"), *classes):
         yield ceiling, ("max_ttl_ms",)
         yield ("min_ttl_ms",), ceiling
-    for what in ("connections", "leases", "waiters", "buffered_bytes"):
-        yield ("limits", f"{what}_per_user"), ("limits", what)
     yield ("limits", "resource_bytes"), ("limits", "request_bytes")
     yield ("limits", "request_bytes"), ("limits", "pipeline_bytes")
-    for what in ("pipeline_bytes", "unread_bytes"):
-        yield ("limits", what), ("limits", "buffered_bytes_per_user")
 
 
 def _out_of_order(document: Any, low: Loc, high: Loc, schema: Schema) -> Iterator[Problem]:

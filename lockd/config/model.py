@@ -146,19 +146,15 @@ class LockClass(Policy):
 
 
 class Limits(Section):
-    connections: int = whole(10_000)
-    connections_per_user: int = whole(1_024)
-    leases: int = whole(100_000)
-    leases_per_user: int = whole(50_000)
-    waiters: int = whole(50_000)
-    waiters_per_user: int = whole(20_000)
+    share_percent: int = whole(50, 1, 10_000)
+    memory_mib: int | None = whole(None, 64, 1 << 20)
+    files: int | None = whole(None, 128, 1 << 20)
+    renewals_per_second: int = whole(3_200, 100, 1_000_000)
     resources_per_lock: int = whole(64, 1, 1_000)
     slots: int = whole(64, 1, 1_000)
     resource_bytes: int = whole(512)
     request_bytes: int = whole(65_536)
     pipeline_bytes: int = whole(131_072)
-    buffered_bytes: int = whole(134_217_728)
-    buffered_bytes_per_user: int = whole(33_554_432)
     unread_bytes: int = whole(4_194_304)
     unread_ms: int = whole(10_000)
     unknown_tokens_per_second: int = whole(500, 1, 1_000_000)

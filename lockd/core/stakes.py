@@ -1,9 +1,10 @@
 """How much one account may hold of what all share: memory, files, promised renewals, entries of tables.
 
-Each of 64 accounts has a floor that nobody else can take. From the common pot, which is the rest, an account may
-hold `share` times what is still free (A. Choudhury, E. Hahne: Dynamic queue length thresholds for shared-memory
-packet switches, IEEE/ACM Transactions on Networking 6(2), 1998). With a share of 1/2, one account gets a third of
-the pot, and eight leave a fifth of it. So there is always something left for one that comes later.
+Each of 64 accounts has a floor that nobody else can take. From the common pot, which is the rest, an account
+may hold `share` times what is still free (A. Choudhury, E. Hahne: Dynamic queue length thresholds for
+shared-memory packet switches, IEEE/ACM Transactions on Networking 6(2), 1998). With a share of 1/2, one
+account gets a third of the pot, and eight leave a fifth of it. So there is always something left for one that
+comes later.
 
 With more accounts than 64 the floors get smaller, never nothing.
 """
@@ -18,8 +19,8 @@ _LARGEST_POT_OF_FLOORS: Final = 2
 
 
 class Stock:
-    """One thing that is shared. name: as it is told in LIMIT. total: how much there is; floor: what each account
-    has for itself; share: of what is free in the common pot, in hundredths."""
+    """One thing that is shared. name: as it is told in LIMIT. total: how much there is; floor: what each
+    account has for itself; share: of what is free in the common pot, in hundredths."""
 
     def __init__(self, name: str, total: int, floor: int, share: int) -> None:
         self.name = name

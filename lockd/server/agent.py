@@ -47,8 +47,9 @@ from lockd.server.heirs import Heir
 from lockd.server.incidents import Incidents
 from lockd.server.journal import JournalFile, NotOurs, origin_of
 from lockd.server.log import EventLog
+from lockd.server.memory import memory_limit
 from lockd.server.peer import Permissions
-from lockd.server.quotas import Quotas
+from lockd.server.quotas import Quotas, Room
 from lockd.server.reload import Reload
 from lockd.server.session import Session
 from lockd.server.shared import Shared
@@ -59,7 +60,6 @@ from lockd.server.turns import LoopTurns
 _BEAT_S = 0.25
 _ALIVE_S = 2.0
 _SWITCH_S = 500e-6
-_SPARE_FILES = 64
 _FIRST_LOOK_S = 1.0
 _ENDINGS_S = 1.0
 _JOURNAL_AGAIN_S = 1.0
@@ -93,7 +93,7 @@ class Agent:
         self.host = socket.gethostname().encode().replace(b" ", b"_")[:64] or b"?"
         self.quorum = config.quorum
         self.metrics = Metrics(current)
-        self.quotas = Quotas(current)
+        self.quotas = Quotas(current, Room(memory_limit(), self._raise_file_limit()))
         self.incidents = Incidents(current, self.metrics, log)
         self.fleet = Fleet(
             config, self.metrics.masters, self._master_changed, self._ballot_broke, self._clocks_moved,
@@ -187,7 +187,6 @@ class Agent:
     async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         for warning in warnings_of(self.current.config):
             self.log.warning("config", warning=warning)
-        self._raise_file_limit()
         self.locks.wall_ahead_ns = wall_ahead_ns()
         self._http = self._start_metrics()
         listening = self._socket.make_first()
@@ -293,15 +292,12 @@ class Agent:
         except OSError as failure:
             raise CannotServe(str(failure)) from failure
 
-    def _raise_file_limit(self) -> None:
+    def _raise_file_limit(self) -> int | None:
         """Each connection is an open file, and so is each process that has connections or holds leases.
-        Without enough of them, accepting would fail over and over. If a process can't get one, its locks
-        belong to their connections."""
+        Returns how many there may be."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        if most != resource.RLIM_INFINITY:
-            self.quotas.open_files = most - _SPARE_FILES
-        self.quotas.warn_of_few_files(self.log)
+        return None if most == resource.RLIM_INFINITY else most
 
     # Time
 

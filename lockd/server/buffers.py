@@ -14,8 +14,8 @@ UNCOUNTED_BYTES = 4_096
 
 
 class Buffers:
-    """A user over a limit loses the connection for which something has been kept longest: one of that user's,
-    never another's. It is cut off in a later turn of the loop, since core may be in the middle of its
+    """An account over its stake loses the connection for which something has been kept longest: one of its
+    own, never another's. It is cut off in a later turn of the loop, since core may be in the middle of its
     work."""
 
     def __init__(self, current: Current, quotas: Quotas) -> None:
@@ -37,8 +37,7 @@ class Buffers:
         if not more:
             return
         session.kept_bytes = size
-        usage.buffered_bytes += more
-        self._quotas.all.buffered_bytes += more
+        self._quotas.keeps(usage, more)
         if size:
             usage.keeping.setdefault(session)
         else:
@@ -46,26 +45,11 @@ class Buffers:
         if more > 0:
             self._enforce(usage)
 
-    def refuse_reply(self, usage: Usage, size: int) -> str | None:
-        """The limit that a reply of this size would exceed, if its reader took none of it."""
-        limits = self._limits
-        for name, used, most in (
-            ("buffered_bytes_per_user", usage.buffered_bytes, limits.buffered_bytes_per_user),
-            ("buffered_bytes", self._quotas.all.buffered_bytes, limits.buffered_bytes),
-        ):
-            if used + size > most:
-                return f"{name}: the reply has {size} bytes, and of {most} are {used} in use"
-        return None
-
     def _enforce(self, usage: Usage) -> None:
-        most = self._limits.buffered_bytes_per_user
-        while usage.buffered_bytes > most:
-            self._cut_off_one_of(usage, f"buffered_bytes_per_user: {most} are kept for this user")
-        most = self._limits.buffered_bytes
-        while self._quotas.all.buffered_bytes > most:
-            self._cut_off_one_of(
-                self._quotas.keeping_most(), f"buffered_bytes: {most} are kept, most of them for this user"
-            )
+        """What is kept for connections may be as much as a floor, whatever else the account holds."""
+        bytes_of = self._quotas.bytes
+        while usage.buffered_bytes > bytes_of.floor and (limit := bytes_of.refusal(usage.account, 0)):
+            self._cut_off_one_of(usage, limit)
 
     def _cut_off_one_of(self, usage: Usage, limit: str) -> None:
         session = next(iter(usage.keeping))

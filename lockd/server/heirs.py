@@ -5,6 +5,7 @@ from lockd.core.journal import Held
 from lockd.core.leases import Lease, pid_and_uid
 from lockd.core.owners import Process
 from lockd.core.values import Refusal
+from lockd.server.quotas import Holding
 from lockd.server.session import Session
 from lockd.server.shared import Shared
 
@@ -39,7 +40,9 @@ class Heir:
         self._news: Session | None = None
         _, self.uid = pid_and_uid(held.owner)
         self.account = shared.account_of(self.uid, 0, _stays) if process is None else process.account
-        self._usage = shared.quotas.inherits(self.uid)
+        self._usage = shared.quotas.usage_of(self.account)
+        self._holding = Holding(len(self.resource), self.ttl_ms)
+        shared.quotas.holds(self._usage, self._holding)
 
     def granted(self, lease: Lease, now_ns: int) -> None:
         """It was granted by the previous agent."""
@@ -79,4 +82,4 @@ class Heir:
             self.process.forgets(lease)
             if self.process.idle:
                 self._shared.processes.forget(self.process)
-        self._shared.quotas.gives_up(self.uid, self._usage)
+        self._shared.quotas.holds_no_more(self._usage, self._holding)

@@ -14,9 +14,10 @@ from lockd.core.several import Several
 from lockd.core.slot_names import slot_number
 from lockd.core.slots import Slots
 from lockd.core.validity import NS_PER_MS, left_ms
-from lockd.core.values import Refusal
+from lockd.core.values import Bound, Refusal
 from lockd.server.lease_requests import LockRequest, asked_again, tell_refused, told_expired
 from lockd.server.losses import LeaseName
+from lockd.server.quotas import Cost
 from lockd.server.resp import replies
 from lockd.server.session import Session
 
@@ -45,24 +46,19 @@ class Part(LockRequest):
 
     def ended(self, lease: Lease) -> None:
         super().ended(lease)
-        self.whole.part_ended(lease)
         self.session.shared.claims.ended(lease, boottime_ns())
 
 
 class JointRequest(Place):
-    """Core's `Whole`. parts: those with which it is answered. parts_of_core: receives their answers.
+    """Core's `Whole`. parts: those with which it is answered. parts_of_core: receives their answers."""
 
-    _waits: for how many locks it counts as a waiter now.
-    """
-
-    __slots__ = ("_answered", "_waits", "parts", "parts_of_core", "session")
+    __slots__ = ("_answered", "parts", "parts_of_core", "session")
     parts_of_core: Joint
 
     def __init__(self, session: Session) -> None:
         super().__init__()
         self.session = session
         self.parts: Sequence[Part] = ()
-        self._waits = 0
         self._answered = False
 
     @property
@@ -80,14 +76,26 @@ class JointRequest(Place):
         return tuple(name for part in self.parts for name in part.names)
 
     @property
-    def locks(self) -> int:
-        """For how many locks it stands in line, one after the other or at once."""
+    def bound(self) -> Bound:
+        """One of its parts may have to belong to the process."""
+        is_of_process = any(part.bound is Bound.PROCESS for part in self.parts)
+        return Bound.PROCESS if is_of_process else self.parts[0].bound
+
+    @property
+    def cost(self) -> Cost:
+        """The most that it can cost, as if all had the longest name and the shortest TTL."""
+        name = max(len(part.resource) for part in self.parts)
+        renewed = [part.ttl_ms for part in self.parts if not part.detached]
+        return Cost(self.leases, len(self.parts), name, min(renewed, default=None))
+
+    @property
+    def leases(self) -> int:
+        """How many it may get."""
         return len(self.parts)
 
     def begins(self, now_ns: int, *, ready: bool) -> None:
         """It is its turn on its connection, or its wait for that begins."""
-        self._waits = self.locks
-        self.session.lock_starts(self, self._waits)
+        self.session.lock_starts(self, self.cost)
         self.parts_of_core.begins(now_ns, ready=ready)
 
     def can_be_told(self, now_ns: int) -> None:
@@ -100,17 +108,7 @@ class JointRequest(Place):
         self.parts_of_core.gone(now_ns)
 
     def part_granted(self, part: Part, lease: Lease, now_ns: int) -> None:
-        """It counts as a lease now."""
-        self._counts_waits(-1)
         self.parts_of_core.granted(part, lease, now_ns)
-
-    def part_ended(self, lease: Lease) -> None:
-        self._counts_waits(1)
-
-    def _counts_waits(self, locks: int) -> None:
-        if not self._answered:
-            self._waits += locks
-            self.session.shared.quotas.waits(self.session.usage, locks)
 
     def granted(self, leases: list[Lease], fresh: list[Lease], now_ns: int) -> None:
         session = self.session
@@ -134,8 +132,8 @@ class JointRequest(Place):
         tell_refused(self.session, self, resource, refusal)
 
     def _is_answered(self) -> None:
-        self.session.lock_answered(self, self._waits)
-        self._waits, self._answered = 0, True
+        self.session.lock_answered(self)
+        self._answered = True
         self.parts = ()  # which refer to it
 
     def _comes_too_late(self, leases: list[Lease]) -> None:
@@ -225,11 +223,9 @@ class SlotsRequest(JointRequest):
             part.asks(now_ns)
         super().begins(now_ns, ready=ready)
 
-    def part_granted(self, part: Part, lease: Lease, now_ns: int) -> None:
-        self.parts_of_core.granted(part, lease, now_ns)
-
-    def part_ended(self, lease: Lease) -> None:
-        """It stays in the other lines."""
+    @property
+    def leases(self) -> int:
+        return 1
 
     def refused(self, refusal: Refusal) -> None:
         self._tell(self.label, refusal, boottime_ns() - self._asked_ns)

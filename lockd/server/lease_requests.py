@@ -1,6 +1,7 @@
 """LOCK, UNLOCK and EXTEND on their way through core: how an answer becomes a reply on its connection."""
 
 from functools import partial
+from typing import Protocol
 
 from lockd.clock import boottime_ns
 from lockd.config.model import LockClass
@@ -12,6 +13,7 @@ from lockd.core.values import Bound, Extended, Refusal
 from lockd.metrics.leases import LeaseMetrics
 from lockd.server.heirs import Heir
 from lockd.server.losses import LeaseName
+from lockd.server.quotas import Cost, Holding
 from lockd.server.resp import replies
 from lockd.server.session import LeaseCommand, Session
 
@@ -41,13 +43,12 @@ class LockRequest(Place):
         "ttl_ms",
         "value",
         "wait_ms",
+        "_holding",
         "_usage",
     )
     asked_ns: int
     give_up_ns: int | None
     counted = True
-    locks = 1
-    """The number of locks it is for."""
 
     def __init__(self, session: Session, resource: bytes, lock_class: LockClass, ttl_ms: int) -> None:
         super().__init__()
@@ -69,7 +70,12 @@ class LockRequest(Place):
         process = session.ties.process
         self.pid = session.peer.pid
         self.started = 0 if process is None else process.started
-        self.bound = session.ties.bound(lock_class.bound)
+        self.bound = session.bound(lock_class.bound)
+
+    @property
+    def cost(self) -> Cost:
+        """The most that it can cost."""
+        return Cost(1, 1, len(self.resource), None if self.detached else self.ttl_ms)
 
     def asks(self, now_ns: int) -> None:
         """Its wait begins."""
@@ -79,7 +85,7 @@ class LockRequest(Place):
     def begins(self, now_ns: int, *, ready: bool) -> None:
         """It is its turn on its connection, or its wait for that begins."""
         self.asks(now_ns)
-        self.session.lock_starts(self)
+        self.session.lock_starts(self, self.cost)
         self.session.shared.locks.lock(self, now_ns, ready=ready)
 
     def can_be_told(self, now_ns: int) -> None:
@@ -136,7 +142,8 @@ class LockRequest(Place):
     def holds(self, lease: Lease) -> None:
         session = self.session
         self._usage = session.usage
-        session.shared.quotas.holds(session.usage)
+        self._holding = Holding(len(self.resource), None if self.detached else self.ttl_ms)
+        session.shared.quotas.holds(self._usage, self._holding)
         if self.named:
             session.shared.losses.granted_anew(session, (lease.resource, lease.token))
         if session.shared.log.debug_on:
@@ -186,21 +193,39 @@ class LockRequest(Place):
         ties.ended(lease)
         if ties.process is not None and ties.process.idle:
             shared.processes.forget(ties.process)
-        shared.quotas.holds_no_more(self._usage)
+        shared.quotas.holds_no_more(self._usage, self._holding)
 
 
-_SPARE = "connections: all are in use, and this one is reserved for operators"
+_SPARE = "files: all are in use, and this connection is reserved for operators"
 
 
-def refused_for_limits(session: Session, label: str, locks: int, metrics: LeaseMetrics) -> Refusal | None:
+class Asked(Protocol):
+    """A request for one or several locks."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def bound(self) -> Bound: ...
+
+    @property
+    def cost(self) -> Cost: ...
+
+
+def refused_for_limits(session: Session, request: Asked, metrics: LeaseMetrics) -> Refusal | None:
     """The limit because of which nothing is tried for it, if there is one; counted, and logged."""
     no_room = session.is_spare and not session.finds_room()
-    limit = _SPARE if no_room else session.shared.quotas.refuse_lock(session.usage, locks)
+    limit = (
+        _SPARE
+        if no_room
+        else session.unwatched(request.bound)
+        or session.shared.quotas.refuse_lock(session.usage, request.cost)
+    )
     if limit is None:
         return None
     session.shared.incidents.limit_hit(limit, session.peer)
     refusal = Refusal(ErrorWord.LIMIT, limit)
-    metrics.refused(label, refusal, 0)
+    metrics.refused(request.label, refusal, 0)
     if no_room:
         # An app of root's: its pool would use this connection for the next LOCK, too.
         session.end()

@@ -11,6 +11,7 @@ import select
 import socket
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Protocol
 
 from lockd.core.owners import Ends, Process
 from lockd.core.takeover import CannotTell
@@ -20,25 +21,39 @@ from lockd.server.peer import Peer, has_ended, pidfd_of, start_ticks
 _AT_ONCE = 64
 
 
+class NoRoom(Exception):
+    """No file may be opened for a process; the text says why."""
+
+
+class Files(Protocol):
+    """How many files each account may have open."""
+
+    def refuse_process(self, account: str) -> str | None: ...
+
+    def watches(self, account: str) -> None: ...
+
+    def watches_no_more(self, account: str) -> None: ...
+
+
 class Processes:
-    """ended: called with the leases of a process that has. account_of: as `Accounts.of`. most: how many may
-    be watched now, since each is an open file; beyond that, leases belong to their connections. None: any
-    number."""
+    """ended: called with the leases of a process that has. files: each process is an open file, for which its
+    account pays. account_of: as `Accounts.of`."""
 
     def __init__(
         self,
         ended: Callable[[Ends], None],
-        most: Callable[[], int | None] = lambda: None,
+        files: Files,
         account_of: AccountOf = by_uid,
     ) -> None:
-        self._most = most
+        self._shared_files = files
         self._account_of = account_of
         self._ended = ended
         self._epoll = select.epoll()
         self._latest: dict[int, Process] = {}
         """By number: the process that has it, or had it last."""
         self._watched: dict[int, Process] = {}
-        self._files: dict[Process, int] = {}
+        self._files: dict[Process, tuple[int, str]] = {}
+        """The file of each, and who pays for it."""
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.add_reader(self._epoll.fileno(), self._look)
@@ -51,23 +66,32 @@ class Processes:
     def all(self) -> Iterable[Process]:
         return self._files.keys()
 
-    def of(self, connection: socket.socket, peer: Peer) -> Process | None:
-        """The process that has opened this connection; None when it can't be seen, or is dead already."""
-        known = self._latest.get(peer.pid)
-        if known is not None and not self._has_ended(known):
+    def account_of(self, peer: Peer, changed: Callable[[str], None]) -> str:
+        """Who pays for it. changed: as for `Accounts.of`."""
+        known = self._living(peer.pid)
+        return self._account_of(peer.uid, peer.pid, changed) if known is None else known.account
+
+    def of(self, connection: socket.socket, peer: Peer, account: str) -> Process | None:
+        """The process that has opened this connection; None when it can't be seen, or is dead already. Raises
+        NoRoom."""
+        known = self._living(peer.pid)
+        if known is not None or not peer.pid:
             return known
-        return self._open(connection, peer) if peer.pid and self._has_room() else None
+        refusal = self._shared_files.refuse_process(account)
+        if refusal is not None:
+            raise NoRoom(refusal)
+        return self._open(connection, peer, account)
 
-    def _has_room(self) -> bool:
-        most = self._most()
-        return most is None or len(self._files) < most
+    def _living(self, pid: int) -> Process | None:
+        known = self._latest.get(pid)
+        return known if known is not None and not self._has_ended(known) else None
 
-    def _open(self, connection: socket.socket, peer: Peer) -> Process | None:
+    def _open(self, connection: socket.socket, peer: Peer, account: str) -> Process | None:
         try:
             file = pidfd_of(connection, peer.pid)
         except OSError:
             return None
-        process = self._made(peer.pid, _started(peer.pid), peer.uid)
+        process = Process(peer.pid, _started(peer.pid), peer.uid, account)
         # After the look at its start: it really was at this process.
         if has_ended(file):
             os.close(file)
@@ -83,8 +107,8 @@ class Processes:
     def adopt(self, pid: int, started: int, uid: int) -> int | None:
         """Watch the process that holds leases of the previous agent, if it is the one that began at that
         time. Returns when the process of that number began, None when there is none. Raises CannotTell."""
-        known = self._latest.get(pid)
-        if known is not None and not self._has_ended(known):
+        known = self._living(pid)
+        if known is not None:
             if not known.started:
                 raise CannotTell(f"/proc/{pid} did not say when it began")
             return known.started
@@ -105,13 +129,14 @@ class Processes:
 
     def _watch(self, process: Process, file: int) -> None:
         self._latest[process.pid] = process
-        self._files[process] = file
+        self._files[process] = file, process.account
+        self._shared_files.watches(process.account)
         self._watched[file] = process
         self._epoll.register(file, select.EPOLLIN)
 
     def _has_ended(self, process: Process) -> bool:
         """Even before its end was heard of here."""
-        return process.dead or has_ended(self._files[process])
+        return process.dead or has_ended(self._files[process][0])
 
     def left(self, process: Process) -> None:
         """A connection of it is ending."""
@@ -119,9 +144,10 @@ class Processes:
 
     def forget(self, process: Process) -> None:
         """It is idle, unless it was forgotten before."""
-        file = self._files.pop(process, None)
-        if file is None:
+        if process not in self._files:
             return
+        file, account = self._files.pop(process)
+        self._shared_files.watches_no_more(account)
         if self._latest.get(process.pid) is process:
             del self._latest[process.pid]
         if self._watched.pop(file, None) is not None:

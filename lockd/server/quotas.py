@@ -1,15 +1,28 @@
-"""How much of the agent each user may use: connections, leases and waiters, per user and in all."""
+"""How much of the agent each account may hold (core/stakes.py): memory, files, and renewals that are
+promised."""
 
-from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from lockd.config.current import Current
+from lockd.config.model import Limits
+from lockd.core import sizes
+from lockd.core.stakes import Stock
 from lockd.core.validity import NS_PER_S
 from lockd.server.buckets import Buckets
-from lockd.server.log import EventLog
 
-_BUSY_USERS_MOST = 10_000
+_BUSY_MOST = 10_000
+_MIB: Final = 1 << 20
+_FLOOR_BYTES: Final = 4 * _MIB
+_FLOOR_FILES: Final = 32
+_FLOOR_RENEWALS: Final = 10_000
+"""In thousandths of a renewal a second."""
+_AGENT_BYTES: Final = 64 * _MIB
+_AGENT_FILES: Final = 64
+_DEFAULT_MEMORY: Final = 1_792 * _MIB
+"""Where the unit has no limit."""
+_RENEWED_AT: Final = 3
+"""So many times in a TTL."""
 
 
 class Buffered(Protocol):
@@ -25,10 +38,11 @@ class Buffered(Protocol):
 
 @dataclass(slots=True)
 class Usage:
-    """What one user, or all of them, use now. keeping: the connections for which `buffered_bytes` are kept,
-    the oldest first. ahead: UNLOCKs and EXTENDs that began before it was their turn. readings: listings and
-    the like that are under way."""
+    """What one account, or all of them, use now. keeping: the connections for which `buffered_bytes` are
+    kept, the oldest first. ahead: UNLOCKs and EXTENDs that began before it was their turn. readings: listings
+    and the like that are under way."""
 
+    account: str = ""
     connections: int = 0
     leases: int = 0
     waiters: int = 0
@@ -38,130 +52,198 @@ class Usage:
     keeping: dict[Buffered, None] = field(default_factory=dict)
 
 
-class Quotas:
-    """Counts, and says which limit is reached."""
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The most that a LOCK can cost. leases: that it may get; places: lines in which it stands; ttl_ms: None
+    if they are not renewed."""
 
-    def __init__(self, current: Current) -> None:
+    leases: int
+    places: int
+    name: int
+    ttl_ms: int | None
+
+    @property
+    def bytes(self) -> int:
+        return self.leases * sizes.lease(self.name) + sizes.waiter(self.name, self.places)
+
+    @property
+    def renewals(self) -> int:
+        return 0 if self.ttl_ms is None else self.leases * renewals_of(self.ttl_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a lease takes until it is over. ttl_ms: as for `Cost`."""
+
+    name: int
+    ttl_ms: int | None
+
+    @property
+    def bytes(self) -> int:
+        return sizes.lease(self.name)
+
+    @property
+    def renewals(self) -> int:
+        return 0 if self.ttl_ms is None else renewals_of(self.ttl_ms)
+
+
+def renewals_of(ttl_ms: int) -> int:
+    """How often a lease of this TTL is renewed, in thousandths a second."""
+    return _RENEWED_AT * 1_000_000 // ttl_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the agent may have: bytes by its unit, files by its limit; None: no limit is known."""
+
+    memory: int | None = None
+    files: int | None = None
+
+
+class Quotas:
+    """Counts, and says which stock has no more for an account."""
+
+    def __init__(self, current: Current, room: Room = Room()) -> None:  # it is frozen
         self._current = current
+        self._room = room
+        limits = current.config.limits
+        share = limits.share_percent
         self.all = Usage()
-        self.open_files: int | None = None
-        """How many connections and processes may be open, whatever the limits say; None: no limit is
-        known."""
-        self._users: defaultdict[int, Usage] = defaultdict(Usage)
+        self.bytes = Stock("bytes", self._bytes_in(limits), _FLOOR_BYTES, share)
+        self.files = Stock("files", self._files_in(limits), _FLOOR_FILES, share // 2)
+        self.renewals = Stock("renewals", limits.renewals_per_second * 1_000, _FLOOR_RENEWALS, share)
+        self._accounts: dict[str, Usage] = {}
         self._rate = 0
         self._unknown_tokens = self._buckets()
 
-    def _buckets(self) -> Buckets[int]:
-        """Separate from Usage, which a user resets by closing all connections."""
+    def _bytes_in(self, limits: Limits) -> int:
+        memory = limits.memory_mib * _MIB if limits.memory_mib else self._room.memory or _DEFAULT_MEMORY
+        return max(memory // 4 * 3 - _AGENT_BYTES, _AGENT_BYTES)
+
+    def _files_in(self, limits: Limits) -> int:
+        return max((limits.files or self._room.files or 1 << 20) - _AGENT_FILES, _AGENT_FILES)
+
+    def reconfigure(self) -> None:
+        """By the present configuration. What is held stays held."""
+        limits = self._current.config.limits
+        self.bytes.change(self._bytes_in(limits), limits.share_percent)
+        self.files.change(self._files_in(limits), limits.share_percent // 2)
+        self.renewals.change(limits.renewals_per_second * 1_000, limits.share_percent)
+
+    def _buckets(self) -> Buckets[str]:
+        """Separate from Usage, which an account resets by closing all connections."""
         rate = self._current.config.limits.unknown_tokens_per_second
         if rate != self._rate:
             self._rate = rate
-            self._unknown_tokens = Buckets[int](rate, NS_PER_S // rate, _BUSY_USERS_MOST)
+            self._unknown_tokens = Buckets[str](rate, NS_PER_S // rate, _BUSY_MOST)
         return self._unknown_tokens
 
-    def warn_of_few_files(self, log: EventLog) -> None:
-        """If fewer connections may be open than the limit says."""
-        limit = self._current.config.limits.connections
-        if self._connections < limit:
-            log.warning("file_limit", connections=self._connections, limit=limit)
-
-    @property
-    def _connections(self) -> int:
-        most = self._current.config.limits.connections
-        return most if self.open_files is None else min(most, self.open_files * 2 // 3)
-
     def in_use(self) -> dict[str, tuple[int, int]]:
-        """For each limit that all users share, how much is used and the maximum. A waiting LOCK may become a
-        lease, so it counts among the leases, too, as in `refuse_lock`."""
-        limits, used = self._current.config.limits, self.all
+        """For each stock, how much is used and how much there is."""
         return {
-            "connections": (used.connections, self._connections),
-            "leases": (used.leases + used.waiters, limits.leases),
-            "waiters": (used.waiters, limits.waiters),
-            "buffered_bytes": (used.buffered_bytes, limits.buffered_bytes),
+            "bytes": (self.bytes.used, self.bytes.total),
+            "files": (self.files.used, self.files.total),
+            "renewals": (self.renewals.used // 1_000, self.renewals.total // 1_000),
         }
 
-    @property
-    def processes_most(self) -> int | None:
-        """How many processes may be watched. Each is an open file, so it is what connections leave. None: no
-        limit is known."""
-        return None if self.open_files is None else self.open_files - self._connections
+    # What may not be
 
-    def refuse_connection(self, uid: int, besides: int = 0) -> str | None:
-        """besides: how many open connections of this user are not counted."""
-        limits = self._current.config.limits
-        if self.all.connections - besides >= self._connections:
-            return f"connections: {self._connections} are open"
-        if uid in self._users and self._users[uid].connections - besides >= limits.connections_per_user:
-            return f"connections_per_user: uid {uid} has {limits.connections_per_user} open"
-        return None
+    def refuse_connection(self, account: str) -> str | None:
+        return self.files.refusal(account, 1) or self.bytes.refusal(account, sizes.CONNECTION)
 
-    def refuse_lock(self, usage: Usage, locks: int = 1) -> str | None:
-        """Every LOCK counts as a waiter until it is answered, and may become a lease. One for several
-        resources, or in the lines of several slots, counts for as many."""
-        limits, everybody = self._current.config.limits, self.all
-        if everybody.waiters + locks > limits.waiters:
-            return f"waiters: {limits.waiters} may wait"
-        if usage.waiters + locks > limits.waiters_per_user:
-            return f"waiters_per_user: {limits.waiters_per_user} of this user may wait"
-        if everybody.leases + everybody.waiters + locks > limits.leases:
-            return f"leases: {limits.leases} may be held"
-        if usage.leases + usage.waiters + locks > limits.leases_per_user:
-            return f"leases_per_user: {limits.leases_per_user} may be held by this user"
-        return None
+    def has_too_many(self, usage: Usage) -> bool:
+        """Connections and processes, all counted."""
+        return self.files.refusal(usage.account, 0) is not None
 
-    def refuse_unknown_token(self, uid: int, now_ns: int) -> str | None:
+    def refuse_process(self, account: str) -> str | None:
+        """A process that is watched is an open file, too."""
+        return self.files.refusal(account, 1)
+
+    def refuse_lock(self, usage: Usage, cost: Cost) -> str | None:
+        return self.bytes.refusal(usage.account, cost.bytes) or self.renewals.refusal(
+            usage.account, cost.renewals
+        )
+
+    def refuse_reply(self, usage: Usage, size: int) -> str | None:
+        """If its reader took none of it."""
+        return self.bytes.refusal(usage.account, size)
+
+    def refuse_unknown_token(self, account: str, now_ns: int) -> str | None:
         """An UNLOCK or EXTEND of a lease that this agent doesn't know asks all masters, even if there is no
         such lease."""
-        if self._buckets().admits(uid, now_ns):
+        if self._buckets().admits(account, now_ns):
             return None
         return (
             "unknown_tokens_per_second: this agent does not know the lease, and looks up at most "
-            f"{self._rate} of them per second and user on the masters: try again in a moment"
+            f"{self._rate} of them per second and account on the masters: try again in a moment"
         )
 
-    def keeping_most(self) -> Usage:
-        """The user for whom most bytes are kept."""
-        return max(self._users.values(), key=lambda usage: usage.buffered_bytes)
+    # What is
 
-    def connected(self, uid: int) -> Usage:
-        usage = self._users[uid]
+    def usage_of(self, account: str) -> Usage:
+        usage = self._accounts.get(account)
+        if usage is None:
+            usage = self._accounts[account] = Usage(account)
+        return usage
+
+    def connected(self, account: str) -> Usage:
+        usage = self.usage_of(account)
         usage.connections += 1
         self.all.connections += 1
+        self.files.take(account, 1)
+        self.bytes.take(account, sizes.CONNECTION)
         return usage
 
-    def disconnected(self, uid: int) -> None:
-        usage = self._users[uid]
+    def disconnected(self, usage: Usage) -> None:
         usage.connections -= 1
         self.all.connections -= 1
-        self._forget_if_unused(uid, usage)
+        self.files.give_back(usage.account, 1)
+        self.bytes.give_back(usage.account, sizes.CONNECTION)
+        self._forget_if_unused(usage)
 
-    def _forget_if_unused(self, uid: int, usage: Usage) -> None:
-        if not (usage.connections or usage.leases or usage.waiters):
-            self._users.pop(uid, None)
+    def _forget_if_unused(self, usage: Usage) -> None:
+        if not (usage.connections or usage.leases or usage.waiters or usage.buffered_bytes):
+            self._accounts.pop(usage.account, None)
 
-    def inherits(self, uid: int) -> Usage:
-        """A lease of the agent before, of a user who may not have connected to this one yet."""
-        usage = self._users[uid]
-        self.holds(usage)
-        return usage
+    def watches(self, account: str) -> None:
+        """A process of it."""
+        self.files.take(account, 1)
+        self.bytes.take(account, sizes.PROCESS)
 
-    def gives_up(self, uid: int, usage: Usage) -> None:
-        self.holds_no_more(usage)
-        self._forget_if_unused(uid, usage)
+    def watches_no_more(self, account: str) -> None:
+        self.files.give_back(account, 1)
+        self.bytes.give_back(account, sizes.PROCESS)
 
-    def waits(self, usage: Usage, locks: int = 1) -> None:
-        usage.waiters += locks
-        self.all.waiters += locks
+    def waits(self, usage: Usage, cost: Cost) -> None:
+        usage.waiters += cost.leases
+        self.all.waiters += cost.leases
+        self.bytes.take(usage.account, cost.bytes)
+        self.renewals.take(usage.account, cost.renewals)
 
-    def waits_no_more(self, usage: Usage, locks: int = 1) -> None:
-        usage.waiters -= locks
-        self.all.waiters -= locks
+    def waits_no_more(self, usage: Usage, cost: Cost) -> None:
+        usage.waiters -= cost.leases
+        self.all.waiters -= cost.leases
+        self.bytes.give_back(usage.account, cost.bytes)
+        self.renewals.give_back(usage.account, cost.renewals)
+        self._forget_if_unused(usage)
 
-    def holds(self, usage: Usage) -> None:
+    def holds(self, usage: Usage, lease: Holding) -> None:
         usage.leases += 1
         self.all.leases += 1
+        self.bytes.take(usage.account, lease.bytes)
+        self.renewals.take(usage.account, lease.renewals)
 
-    def holds_no_more(self, usage: Usage) -> None:
+    def holds_no_more(self, usage: Usage, lease: Holding) -> None:
         usage.leases -= 1
         self.all.leases -= 1
+        self.bytes.give_back(usage.account, lease.bytes)
+        self.renewals.give_back(usage.account, lease.renewals)
+        self._forget_if_unused(usage)
+
+    def keeps(self, usage: Usage, more: int) -> None:
+        """So many bytes more (or fewer) for its connections."""
+        usage.buffered_bytes += more
+        self.all.buffered_bytes += more
+        self.bytes.take(usage.account, more)
+        if more < 0:
+            self._forget_if_unused(usage)

@@ -110,6 +110,7 @@ class Reload:
         self._metrics.configure(loaded.config)
         self._current.config = loaded.config
         self._shared.permissions = loaded.permissions
+        self._shared.quotas.reconfigure()
         self._log.set_level(loaded.config.log_level)
         self._canary.changed()
         self._shared.locks.keep_no_longer(boottime_ns())
@@ -120,7 +121,6 @@ class Reload:
             self._log.always("reload_problem", problem=problem)
         for warning in loaded.warnings if loaded else ():
             self._log.warning("config", warning=warning)
-        self._shared.quotas.warn_of_few_files(self._log)
         fingerprint, (changed, restart_needed) = self._current.config.fingerprint(), outcome.changes
         self._log.always(
             "reload",

@@ -21,6 +21,8 @@ from lockd.server.endings import AT_ONCE
 from lockd.server.losses import LeaseName, LostLease
 from lockd.server.namespaces import why_not_here
 from lockd.server.peer import Peer
+from lockd.server.processes import NoRoom
+from lockd.server.quotas import Cost
 from lockd.server.resp import replies, requests
 from lockd.server.shared import Shared
 from lockd.transport import Transport
@@ -127,11 +129,13 @@ class Session:
         self.name = b""
         self.id = shared.next_session_id()
         self.ties: Connection
-        self.waiting: set[Waiting] = set()
+        self.waiting: dict[Waiting, Cost] = {}
         self.closing = False
         self.peer: Peer
         self.owner = b""
         self._account = ""
+        self._no_room = ""
+        """Why its process is not watched, although it can be seen."""
         self._named: dict[LeaseName, int] = {}
         self.notifies = False
         self.library = b""
@@ -164,7 +168,8 @@ class Session:
             self.close()
             return
         self._connected_ns = boottime_ns()
-        refusal = shared.quotas.refuse_connection(self.peer.uid)
+        self._account = shared.processes.account_of(self.peer, self._is_of)
+        refusal = shared.quotas.refuse_connection(self._account)
         if refusal is not None:
             self.is_spare = self._is_operators() and shared.spares.admit(self, self._connected_ns)
         if refusal is not None and not self.is_spare:
@@ -172,12 +177,10 @@ class Session:
             self.close(replies.error(f"LIMIT {refusal}"))
             return
         self._admitted = True
-        self.usage = shared.quotas.connected(self.peer.uid)
+        self.usage = shared.quotas.connected(self._account)
         self.owner = owner_of(shared.host, self.peer.pid, self.peer.uid)
-        process = shared.processes.of(connection, self.peer)
-        self.ties = Connection(self, process)
-        if process is None:
-            self._account = shared.account_of(self.peer.uid, 0, self._is_of)
+        self.ties = Connection(self, None)
+        self._finds_process()
         # From the first byte that the kernel doesn't take, `pause_writing` is called and it is counted.
         transport.set_write_buffer_limits(high=0)
         shared.sessions.add(self)
@@ -189,7 +192,34 @@ class Session:
         return self._account if process is None else process.account
 
     def _is_of(self, account: str) -> None:
+        """The user database has answered."""
         self._account = account
+        if self.ties.process is not None:
+            self.ties.process.account = account
+
+    def _finds_process(self) -> None:
+        """If there is a file left for it."""
+        connection = self._transport.get_extra_info("socket")  # type: ignore[union-attr]  # it is open
+        try:
+            process = self.shared.processes.of(connection, self.peer, self._account)
+        except NoRoom as why:
+            self._no_room = str(why)
+        else:
+            self._no_room = ""
+            if process is not None:
+                self.ties.is_of(process)
+
+    def bound(self, wanted: Bound) -> Bound:
+        """What a lease taken here can be bound to. Nobody's lock gets weaker than it was asked for because
+        others have used up the files: it is refused then (`unwatched`)."""
+        return wanted if self._no_room else self.ties.bound(wanted)
+
+    def unwatched(self, bound: Bound) -> str | None:
+        """Why a lock that should belong to the process can't, although the process can be seen; None: it
+        can."""
+        if self._no_room and bound is Bound.PROCESS and not self.is_gone:
+            self._finds_process()
+        return self._no_room if bound is Bound.PROCESS and self._no_room else None
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._admitted:
@@ -229,7 +259,7 @@ class Session:
             shared.endings.add(self.account, partial(self._begin_givings_back, waited))
         if unread.pending_bytes and self.multi is None:
             shared.endings.add(self.account, partial(self._give_back, unread))
-        shared.quotas.disconnected(self.peer.uid)
+        shared.quotas.disconnected(self.usage)
         # Nothing that is over refers to what refers to it.
         self.last_taken = None
         self.ties.port = _Ended(shared)
@@ -290,7 +320,7 @@ class Session:
     def finds_room(self) -> bool:
         """Whether the limits have room again, without this spare connection: then it becomes an ordinary
         one."""
-        if self.shared.quotas.refuse_connection(self.peer.uid, besides=1) is not None:
+        if self.shared.quotas.has_too_many(self.usage):
             return False
         self.is_spare = False
         self.shared.spares.forget(self)
@@ -299,7 +329,7 @@ class Session:
     def give_way(self) -> None:
         """Make room for another operator: this spare connection has been idle, and was beyond the limits from
         the beginning."""
-        self.close(replies.error("LIMIT connections: another operator has connected"))
+        self.close(replies.error("LIMIT files: another operator has connected"))
 
     def why_not_on_this_host(self) -> str | None:
         """Why the process that connected isn't seen to be on the host itself; None if it is."""
@@ -571,17 +601,14 @@ class Session:
         if self._hung_up:
             self.hung_up()
 
-    def lock_starts(self, request: Waiting, locks: int = 1) -> None:
-        """locks: in how many lines it stands, or will."""
-        self.waiting.add(request)
-        self.shared.quotas.waits(self.usage, locks)
+    def lock_starts(self, request: Waiting, cost: Cost) -> None:
+        self.waiting[request] = cost
+        self.shared.quotas.waits(self.usage, cost)
         if self._hung_up:
             asyncio.get_running_loop().call_soon(self.hung_up)
 
-    def lock_answered(self, request: Waiting, locks: int = 1) -> None:
-        """locks: how many lines were left."""
-        self.waiting.discard(request)
-        self.shared.quotas.waits_no_more(self.usage, locks)
+    def lock_answered(self, request: Waiting) -> None:
+        self.shared.quotas.waits_no_more(self.usage, self.waiting.pop(request))
 
     def later(
         self,
@@ -619,7 +646,7 @@ class Session:
         once, else when the client has read it; a client that doesn't read in time is cut off. A client that
         may still send before it reads is not waited for: another listing after this one would block it for
         ever."""
-        refusal = self.shared.buffers.refuse_reply(self.usage, len(reply))
+        refusal = self.shared.quotas.refuse_reply(self.usage, len(reply))
         if refusal is not None:
             self.shared.incidents.limit_hit(refusal, self.peer)
             reply = replies.error(f"LIMIT {refusal}")

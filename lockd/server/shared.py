@@ -63,7 +63,7 @@ class Shared:
 
     def __post_init__(self) -> None:
         self.endings = Endings(self.locks, self.turns)
-        self.processes = Processes(self.endings.end, lambda: self.quotas.processes_most, self.account_of)
+        self.processes = Processes(self.endings.end, self.quotas, self.account_of)
 
     @property
     def limits(self) -> Limits:

@@ -61,7 +61,7 @@ class AroundSessions(SimpleNamespace):
             log=SimpleNamespace(debug_on=False, warning=lambda *_, **__: None), **more,
         )  # fmt: skip
         self.endings = Endings(more.get("locks"), self.turns)  # type: ignore[arg-type]
-        self.processes = Processes(self.endings.end)
+        self.processes = Processes(self.endings.end, quotas)
 
 
 class Transport:

@@ -198,7 +198,7 @@ class Leases:
         self, session: Session, request: LockRequest | JointRequest, *, ready: bool = True
     ) -> None:
         self._metrics.asked("lock")
-        refusal = refused_for_limits(session, request.label, request.locks, self._metrics)
+        refusal = refused_for_limits(session, request, self._metrics)
         if refusal is not None:
             session.answer(request, replies.error(str(refusal)))
             return
@@ -333,7 +333,7 @@ class Leases:
         only so many a second."""
         if self._locks.knows(resource, token):
             return
-        refusal = self._quotas.refuse_unknown_token(session.peer.uid, boottime_ns())
+        refusal = self._quotas.refuse_unknown_token(session.account, boottime_ns())
         if refusal is not None:
             self._incidents.limit_hit(refusal, session.peer)
             self._incidents.lease_refused(resource, Refusal(ErrorWord.LIMIT, refusal))

@@ -136,7 +136,7 @@ class Looking:
         if shown is not None and now_ns < shown[0]:
             told(self._as_known(resource, shown[1]))
             return
-        refusal = self._shared.quotas.refuse_unknown_token(session.peer.uid, now_ns)
+        refusal = self._shared.quotas.refuse_unknown_token(session.account, now_ns)
         if refusal is not None:
             self._shared.incidents.limit_hit(refusal, session.peer)
             told(Refusal(ErrorWord.LIMIT, refusal))

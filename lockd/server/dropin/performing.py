@@ -198,7 +198,7 @@ class OneKey:
         granted = self._operation.outcome(State.FREE).reply
         request.answers(self._encoded(granted, FREE), self._granted, self._not_granted)
         self._ground.metrics.asked(self._via)
-        refusal = refused_for_limits(session, request.label, request.locks, self._ground.metrics)
+        refusal = refused_for_limits(session, request, self._ground.metrics)
         if refusal is not None:
             self._fails(refusal)
             return
@@ -274,7 +274,7 @@ class OneKey:
         shared, session = self._ground.shared, self._session
         if shared.locks.knows(self._resource, token_of(value)):
             return True
-        refusal = shared.quotas.refuse_unknown_token(session.peer.uid, boottime_ns())
+        refusal = shared.quotas.refuse_unknown_token(session.account, boottime_ns())
         if refusal is None:
             return True
         shared.incidents.limit_hit(refusal, session.peer)

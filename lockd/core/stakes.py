@@ -70,7 +70,7 @@ class Stock:
         self._set(account, self.held.get(account, 0) + amount)
 
     def give_back(self, account: str, amount: int) -> None:
-        self._set(account, self.held[account] - amount)
+        self._set(account, self.held.get(account, 0) - amount)
 
     def _set(self, account: str, amount: int) -> None:
         assert amount >= 0, f"{account} gave back more {self.name} than it had"

@@ -37,6 +37,11 @@ class Part(LockRequest):
             self.holds(lease)
         self.whole.part_granted(self, lease, now_ns)
 
+    def holds(self, lease: Lease) -> None:
+        # It is not counted twice.
+        self.whole.session.lock_has(self.whole, 1)
+        super().holds(lease)
+
     def refused(self, refusal: Refusal) -> None:
         self.whole.parts_of_core.refused(self, refusal, boottime_ns())
 
@@ -46,6 +51,7 @@ class Part(LockRequest):
 
     def ended(self, lease: Lease) -> None:
         super().ended(lease)
+        self.whole.session.lock_has(self.whole, -1)
         self.session.shared.claims.ended(lease, boottime_ns())
 
 

@@ -47,6 +47,7 @@ class LockRequest(Place):
         "_usage",
     )
     asked_ns: int
+    started: int
     give_up_ns: int | None
     counted = True
 
@@ -67,9 +68,7 @@ class LockRequest(Place):
         self.named = False
         self.owner = session.owner
         self.account = session.account
-        process = session.ties.process
         self.pid = session.peer.pid
-        self.started = 0 if process is None else process.started
         self.bound = session.bound(lock_class.bound)
 
     @property
@@ -79,6 +78,9 @@ class LockRequest(Place):
 
     def asks(self, now_ns: int) -> None:
         """Its wait begins."""
+        # There may have been no file for it when this arrived.
+        process = self.session.ties.process
+        self.started = 0 if process is None else process.started
         self.asked_ns = now_ns
         self.give_up_ns = now_ns + self.wait_ms * NS_PER_MS if self.wait_ms else None
 

@@ -1,7 +1,7 @@
 """How much of the agent each account may hold (core/stakes.py): memory, files, and renewals that are
 promised."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from lockd.config.current import Current
@@ -69,6 +69,10 @@ class Cost:
     @property
     def renewals(self) -> int:
         return 0 if self.ttl_ms is None else self.leases * renewals_of(self.ttl_ms)
+
+    def without(self, leases: int) -> "Cost":
+        """So many are there, and counted by themselves."""
+        return replace(self, leases=self.leases - leases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +206,9 @@ class Quotas:
         self._forget_if_unused(usage)
 
     def _forget_if_unused(self, usage: Usage) -> None:
-        if not (usage.connections or usage.leases or usage.waiters or usage.buffered_bytes):
-            self._accounts.pop(usage.account, None)
+        is_used = usage.connections or usage.leases or usage.waiters or usage.buffered_bytes
+        if not is_used and self._accounts.get(usage.account) is usage:
+            del self._accounts[usage.account]
 
     def watches(self, account: str) -> None:
         """A process of it."""

@@ -208,6 +208,8 @@ class Session:
             self._no_room = ""
             if process is not None:
                 self.ties.is_of(process)
+                if self.notifies:
+                    self.shared.losses.listens(self)
 
     def bound(self, wanted: Bound) -> Bound:
         """What a lease taken here can be bound to. Nobody's lock gets weaker than it was asked for because
@@ -217,9 +219,7 @@ class Session:
     def unwatched(self, bound: Bound) -> str | None:
         """Why a lock that should belong to the process can't, although the process can be seen; None: it
         can."""
-        if self._no_room and bound is Bound.PROCESS and not self.is_gone:
-            self._finds_process()
-        return self._no_room if bound is Bound.PROCESS and self._no_room else None
+        return self._no_room or None if bound is Bound.PROCESS else None
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._admitted:
@@ -477,6 +477,8 @@ class Session:
             return
         if self.is_spare:
             self.shared.spares.used(self, boottime_ns())
+        if self._no_room:
+            self._finds_process()
         turns, account, began_ns = self.shared.turns, self.account, perf_counter_ns()
         if flow.at_rest and not self._untold:
             words = self._parser.only(data)
@@ -609,6 +611,15 @@ class Session:
 
     def lock_answered(self, request: Waiting) -> None:
         self.shared.quotas.waits_no_more(self.usage, self.waiting.pop(request))
+
+    def lock_has(self, request: Waiting, more: int) -> None:
+        """So many more (or fewer) of its leases are there, and are counted by themselves, while it waits for
+        the others."""
+        cost = self.waiting.get(request)
+        if cost is not None:
+            self.waiting[request] = less = cost.without(more)
+            self.shared.quotas.waits_no_more(self.usage, cost)
+            self.shared.quotas.waits(self.usage, less)
 
     def later(
         self,

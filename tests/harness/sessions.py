@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from lockd.config.current import Current
-from lockd.config.model import Limits
 from lockd.core.claims import Claims
 from lockd.core.turns import Turns
 from lockd.server.accounts import by_uid
@@ -49,12 +48,12 @@ def _raise(failure: Exception) -> None:
 class AroundSessions(SimpleNamespace):
     """As much of an agent as a connection needs: the real parts that do no more than count, and `more`."""
 
-    def __init__(self, **more: Any) -> None:
-        current = Current(a_config())
+    def __init__(self, current: Current | None = None, **more: Any) -> None:
+        current = current or Current(a_config())
         quotas = Quotas(current)
         more.setdefault("turns", LoopTurns(Turns(), _raise))
         super().__init__(
-            limits=Limits(), quotas=quotas, buffers=Buffers(current, quotas), hang_ups=HangUps(),
+            current=current, limits=current.config.limits, quotas=quotas, buffers=Buffers(current, quotas), hang_ups=HangUps(),
             losses=Losses(), claims=Claims(), spares=SpareConnections(), sessions=set(), stopped=False,
             host=b"host", next_session_id=count(1).__next__, account_of=by_uid,
             tellings=SimpleNamespace(begins=lambda lease, ties, reply: ties.tells(lease, reply)),
@@ -90,6 +89,10 @@ class Transport:
     def is_not_read(self, session: Session) -> None:
         """By the app of this connection, until `is_read`."""
         self._stuck = session
+
+    @property
+    def is_stuck(self) -> bool:
+        return self._stuck is not None
 
     def is_read(self) -> None:
         assert self._stuck is not None

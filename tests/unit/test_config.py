@@ -129,8 +129,11 @@ TAKEN = [
     *(("metrics", value) for value in METRICS),
     ("metrics_hosts", ("web1", "web1.example.com")),
     ("socket.path", Path("/" + "x" * 106)),
-    # Below limits.leases_per_user, which nobody wrote.
-    ("limits.leases", 10),
+    *(("limits.memory_mib", value) for value in (64, 1 << 20, None)),
+    ("limits.files", 128),
+    ("limits.share_percent", 10_000),
+    # Below limits.request_bytes and others, which nobody wrote.
+    ("limits.unread_bytes", 10),
 ]
 
 
@@ -247,7 +250,6 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
      "classes[0].max_ttl_ms", "; write at least 500, or lower min_ttl_ms"),
     ({"defaults": {"max_ttl_ms": 60_001}}, "defaults.max_ttl_ms", "above max_ttl_ms (60000);"),
     ({"max_ttl_ms": 1_000, "min_ttl_ms": 1_001}, "min_ttl_ms", "; write at most 1000, or raise max_ttl_ms"),
-    ({"limits": {"leases": 10, "leases_per_user": 11}}, "limits.leases_per_user", "above limits.leases"),
     ({"limits": {"request_bytes": 100}},
      "limits.request_bytes", "; write at least 512, or lower limits.resource_bytes"),
     ({"limits": {"pipeline_bytes": 1_000}}, "limits.pipeline_bytes", "lower limits.request_bytes"),
@@ -295,12 +297,12 @@ def test_every_mistake_is_told_at_once() -> None:
         log_level="loud",
         auth={"password": "x", "password_file": "/nope"},
         classes=[{"name": "a", "match": "", "max_ttl_ms": 70_000}, A_CLASS | {"users": "root"}],
-        limits={"leases": 1.5},
+        limits={"files": 1.5},
         verbose=True,
     )
     assert sorted(found) == [
         *("auth", "auth.password_file", "classes[0].match", "classes[0].max_ttl_ms", "classes[1].name"),
-        *("classes[1].users", "cluster", "limits.leases", "log_level", "masters", "masters[1].address"),
+        *("classes[1].users", "cluster", "limits.files", "log_level", "masters", "masters[1].address"),
         *("masters[1].adress", "masters[1].name", "masters[2]", "masters[3].address", "min_ttl_ms"),
         "verbose",
     ]
@@ -370,7 +372,7 @@ def test_agents_of_two_hosts_share_a_fingerprint_wherever_they_listen_and_whatev
 
 def test_a_fingerprint_is_12_hex_digits_that_change_with_any_setting() -> None:
     assert re.fullmatch("[0-9a-f]{12}", config().fingerprint())
-    made = [config(), config(max_ttl_ms=50_000), config(limits={"leases": 60_000}), config(cluster="b")]
+    made = [config(), config(max_ttl_ms=50_000), config(limits={"files": 60_000}), config(cluster="b")]
     assert len({one.fingerprint() for one in made}) == 4
     assert config().fingerprint() == config(max_ttl_ms=60_000).fingerprint()
 

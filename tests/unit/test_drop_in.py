@@ -158,7 +158,7 @@ def granted(
         lock = apps.plain_lock(session, **more)
         lock.answers(b"+OK\r\n", lambda reply: said.append(reply()), refused.append)  # type: ignore[operator]
         lock.asks(apps.host.time.now_ns)
-        session.lock_starts(lock)
+        session.lock_starts(lock, lock.cost)
         lease = apps.locked(session, detached=lock.detached).held
         change(lease, session)
         lock.granted(lease, apps.host.time.now_ns)
@@ -199,7 +199,7 @@ def test_what_is_granted_when_its_connection_has_ended_stands_with_a_ttl_else_it
     """With a TTL somebody may have extended it by its value before its own agent knew that it is held."""
 
     def ends(_lease: Lease, session: Session) -> None:
-        session.waiting.clear()  # that it waits no more has its turn later
+        session.shared.turns.may_go_first = lambda _account: False  # that it waits no more has its turn later
         session.connection_lost(None)
 
     _, refused, lease = granted(apps, ends, has_ttl=has_ttl)

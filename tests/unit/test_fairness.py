@@ -155,7 +155,8 @@ async def test_many_that_wait_and_close_together_leave_the_loop_to_others_in_bet
 ) -> None:
     sessions = await agent.connected(connections)
     for session in sessions * waiters:
-        session.lock_starts(LockRequest(session, b"r", LockClass(name="a", match="*"), 1_000))
+        request = LockRequest(session, b"r", LockClass(name="a", match="*"), 1_000)
+        session.lock_starts(request, request.cost)
     for session in sessions:
         session.connection_lost(None)
     assert len(agent.done) <= AT_ONCE
@@ -172,7 +173,7 @@ async def test_what_is_granted_to_one_who_is_gone_already_is_ended_if_nobody_els
     of_class = LockClass(name="a", match="*")
     request = LockRequest(session, b"late", of_class, 1_000)
     request.asks(0)
-    session.lock_starts(request)
+    session.lock_starts(request, request.cost)
     is_one_of_many(session)
     session.connection_lost(None)
     lease = Lease(Tenure(an_attempt(resource=b"late")), request, b"1" * 32, 1, began_ns=0, now_ns=0)
@@ -180,6 +181,7 @@ async def test_what_is_granted_to_one_who_is_gone_already_is_ended_if_nobody_els
     if shared:
         again = LockRequest(other, b"late", of_class, 1_000)
         other.flow.begin(again)
+        other.lock_starts(again, again.cost)
         again.granted(lease, 0)
     assert agent.done == [], "core is in the middle of its work"
     for _ in range(3):

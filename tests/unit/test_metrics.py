@@ -20,6 +20,7 @@ from lockd import __version__
 from lockd.build import build
 from lockd.config.current import Current
 from lockd.config.model import Config
+from lockd.core import sizes
 from lockd.core.clocks import Clocks
 from lockd.core.errors import ErrorWord
 from lockd.core.leases import Loss, Standing
@@ -35,7 +36,7 @@ from lockd.metrics.collector import Metrics
 from lockd.metrics.counts import WAIT_S, Histogram
 from lockd.metrics.leases import LEASE_REFUSAL_CODES, OUTCOMES, REFUSAL_CODES, RELEASE_REASONS
 from lockd.metrics.masters import NOT_COUNTED
-from lockd.server.quotas import Quotas
+from lockd.server.quotas import Cost, Holding, Quotas, Room
 from tests.harness.agent_series import AgentSeries
 from tests.harness.clocks import MS
 from tests.harness.configs import a_config
@@ -362,7 +363,7 @@ def test_what_the_links_and_the_server_report_is_counted(metrics: Metrics) -> No
     metrics.masters.not_counted(0, "late")
     metrics.agent.internal_errors += 1
     metrics.masters.connected(2)
-    for limit in ("leases_per_user", "new_limit"):
+    for limit in ("renewals", "new_limit"):
         metrics.agent.limit_refusals[limit] += 1
     metrics.leases.fence_round()
     metrics.agent.forced_releases += 1
@@ -376,7 +377,7 @@ def test_what_the_links_and_the_server_report_is_counted(metrics: Metrics) -> No
             "master_votes_not_counted_total{master=m1,reason=late}": 1,
             "internal_errors_total": 1, "fence_rounds_total": 1, "forced_releases_total": 1,
             "protocol_errors_total": 1, "master_connects_total{master=m3}": 1,
-            "limit_refusals_total{limit=leases_per_user}": 1, "limit_refusals_total{limit=new_limit}": 1,
+            "limit_refusals_total{limit=renewals}": 1, "limit_refusals_total{limit=new_limit}": 1,
         },
     )  # fmt: skip
 
@@ -418,15 +419,20 @@ def test_what_the_host_stood_still_how_its_clock_is_slewed_and_whether_the_agent
 def test_the_limits_that_all_apps_share_show_what_is_used_as_a_refusal_goes_by_it(
     metrics: Metrics, config: Config
 ) -> None:
-    quotas = Quotas(Current(config))
+    quotas = Quotas(Current(config), Room(1_792 << 20, 10_000))
     metrics.agent.limits_in_use = quotas.in_use
-    usage = quotas.connected(1)
-    quotas.holds(usage)
-    quotas.waits(usage, 2)
-    quotas.all.buffered_bytes = 5_000
-    quotas.open_files = 300
-    used = {"connections": 1, "leases": 3, "waiters": 2, "buffered_bytes": 5_000}
-    most = {name: getattr(config.limits, name) for name in used} | {"connections": 200}
+    usage = quotas.connected("uid 1")
+    quotas.watches("uid 1")
+    quotas.holds(usage, Holding(10, 1_000))
+    quotas.waits(usage, Cost(1, 1, 10, None))
+    quotas.keeps(usage, 5_000)
+    of_leases = 2 * sizes.lease(10) + sizes.waiter(10)
+    used = {
+        "bytes": sizes.CONNECTION + sizes.PROCESS + of_leases + 5_000,
+        "files": 2,
+        "renewals": 3,
+    }
+    most = {"bytes": 1_280 << 20, "files": 10_000 - 64, "renewals": 3_200}
     shows(metrics, {f"limit_used{{limit={name}}}": count for name, count in used.items()})
     shows(metrics, {f"limit_max{{limit={name}}}": count for name, count in most.items()})
 

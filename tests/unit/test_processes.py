@@ -19,7 +19,7 @@ from lockd.core.takeover import CannotTell
 from lockd.server import processes as processes_module
 from lockd.server.deliveries import delivery_to, is_open
 from lockd.server.peer import Peer, start_ticks
-from lockd.server.processes import Processes
+from lockd.server.processes import NoRoom, Processes
 from lockd.server.quotas import Quotas
 from tests.harness.configs import a_config
 from tests.harness.waiting import until
@@ -66,9 +66,18 @@ def ended() -> list[Ends]:
     return []
 
 
+ACCOUNT = "an app"
+
+
 @pytest.fixture
-def processes(ended: list[Ends]) -> Processes:
-    return Processes(ended.append)
+def quotas() -> Quotas:
+    """One account may have a few files more than its floor, which is 8."""
+    return Quotas(Current(a_config(limits={"files": 1_088, "share_percent": 2})))
+
+
+@pytest.fixture
+def processes(ended: list[Ends], quotas: Quotas) -> Processes:
+    return Processes(ended.append, quotas)
 
 
 def files() -> int:
@@ -79,10 +88,10 @@ def test_of_a_process_one_file_is_open_until_there_is_nothing_to_know_it_for(
     processes: Processes, child: Child
 ) -> None:
     before = files()
-    known = processes.of(child.connection, child.peer)
+    known = processes.of(child.connection, child.peer, ACCOUNT)
     assert known is not None
     assert (known.pid, known.started > 0) == (child.pid, True)
-    assert processes.of(child.connection, child.peer) is known
+    assert processes.of(child.connection, child.peer, ACCOUNT) is known
     assert files() == before + 1
     processes.forget(known)
     processes.forget(known)
@@ -90,16 +99,52 @@ def test_of_a_process_one_file_is_open_until_there_is_nothing_to_know_it_for(
     assert list(processes.all) == []
 
 
-def test_who_cannot_be_seen_or_is_dead_already_or_one_too_many_is_nobody(
-    processes: Processes, child: Child
+def test_who_cannot_be_seen_or_is_dead_already_is_nobody(
+    processes: Processes, quotas: Quotas, child: Child
 ) -> None:
-    assert processes.of(child.connection, Peer(0, 0, frozenset())) is None
-    processes._most = lambda: 0
-    assert processes.of(child.connection, child.peer) is None
-    processes._most = lambda: 1
+    assert processes.of(child.connection, Peer(0, 0, frozenset()), ACCOUNT) is None
     child.end()
-    assert processes.of(child.connection, child.peer) is None
+    assert processes.of(child.connection, child.peer, ACCOUNT) is None
     assert list(processes.all) == []
+    assert quotas.files.held == {}
+
+
+def test_a_process_for_which_its_account_has_no_file_left_is_not_taken_for_nobody(
+    processes: Processes, quotas: Quotas, child: Child
+) -> None:
+    """Its locks would belong to their connections, which is weaker than asked."""
+    quotas.files.take(ACCOUNT, quotas.files.most_of(ACCOUNT))
+    before = files()
+    with pytest.raises(NoRoom, match="^files: an app has "):
+        processes.of(child.connection, child.peer, ACCOUNT)
+    assert files() == before
+    quotas.files.give_back(ACCOUNT, 1)
+    known = processes.of(child.connection, child.peer, ACCOUNT)
+    assert known is not None
+    assert processes.of(child.connection, child.peer, ACCOUNT) is known, "it takes no other file"
+
+
+def test_whatever_others_have_each_account_has_files_for_its_processes(
+    processes: Processes, quotas: Quotas, child: Child
+) -> None:
+    for greedy in range(30):
+        while quotas.refuse_process(f"greedy {greedy}") is None:
+            quotas.watches(f"greedy {greedy}")
+    for _ in range(quotas.files.floor - 1):
+        quotas.connected(ACCOUNT)
+    assert processes.of(child.connection, child.peer, ACCOUNT) is not None
+
+
+def test_a_process_is_a_file_of_its_account_until_there_is_nothing_to_know_it_for(
+    processes: Processes, quotas: Quotas, child: Child
+) -> None:
+    known = processes.of(child.connection, child.peer, ACCOUNT)
+    assert known is not None
+    assert quotas.files.held == {ACCOUNT: 1}
+    known.account = "another, as the user database has said since"
+    processes.forget(known)
+    processes.forget(known)
+    assert quotas.files.held == quotas.bytes.held == {}
 
 
 def test_of_one_that_is_known_and_that_proc_did_not_tell_of_nobody_can_say_whether_it_is_that_one(
@@ -108,7 +153,7 @@ def test_of_one_that_is_known_and_that_proc_did_not_tell_of_nobody_can_say_wheth
     """A lease of it in a journal that this agent got late is not that of a dead one."""
     with monkeypatch.context() as patch:
         patch.setattr(processes_module, "start_ticks", lambda _pid: int("no files left"))
-        known = processes.of(child.connection, child.peer)
+        known = processes.of(child.connection, child.peer, ACCOUNT)
     assert known is not None
     with pytest.raises(CannotTell):
         processes.adopt(child.pid, start_ticks(child.pid), 0)
@@ -120,18 +165,20 @@ def test_another_process_of_the_same_number_is_another_one(
 ) -> None:
     if not pidfds_of_peers:
         monkeypatch.setattr(processes_module, "pidfd_of", lambda _connection, pid: os.pidfd_open(pid))
-    first = processes.of(child.connection, child.peer)
+    first = processes.of(child.connection, child.peer, ACCOUNT)
     other = Child(listening)
     try:
         child.end()
         as_the_first = Peer(child.peer.pid, 0, frozenset())
         monkeypatch.setattr(processes_module, "pidfd_of", lambda *_: os.pidfd_open(other.pid))
-        second = processes.of(other.connection, as_the_first)
+        second = processes.of(other.connection, as_the_first, ACCOUNT)
         assert first is not None
         assert second is not None
         assert second is not first
         processes.forget(first)
-        assert processes.of(other.connection, as_the_first) is second, "the end of the first is none of its"
+        assert processes.of(other.connection, as_the_first, ACCOUNT) is second, (
+            "the end of the first is none of its"
+        )
     finally:
         other.end()
         other.connection.close()
@@ -142,7 +189,7 @@ async def test_its_death_ends_what_it_held_and_is_told_of_once(
 ) -> None:
     loop = asyncio.get_running_loop()
     processes.start(loop)
-    process, lease = processes.of(child.connection, child.peer), object()
+    process, lease = processes.of(child.connection, child.peer, ACCOUNT), object()
     assert process is not None
     process.leases[lease] = None  # type: ignore[index]
     child.end()
@@ -155,7 +202,7 @@ async def test_its_death_ends_what_it_held_and_is_told_of_once(
 def test_the_last_connection_tells_of_a_death_before_it_was_heard_of(
     processes: Processes, child: Child
 ) -> None:
-    process = processes.of(child.connection, child.peer)
+    process = processes.of(child.connection, child.peer, ACCOUNT)
     assert process is not None
     port: Any = SimpleNamespace()
     connections = [Connection(port, process) for _ in range(2)]
@@ -231,13 +278,3 @@ def test_what_was_written_is_known_to_be_read_or_not_by_who_has_closed_or_not(
         if ending is not None:
             ending(ours, its)
         assert (delivery_to(ours.fileno()), is_open(ours.fileno())) == (delivery, open_)
-
-
-def test_a_reload_that_lets_more_connections_in_leaves_files_for_so_many_less_processes() -> None:
-    current = Current(a_config(limits={"connections": 10}))
-    quotas = Quotas(current)
-    assert quotas.processes_most is None, "of a host without a limit to files"
-    quotas.open_files = 90
-    assert quotas.processes_most == 80
-    current.config = a_config(limits={"connections": 1_000})
-    assert quotas.processes_most == 30

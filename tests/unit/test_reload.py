@@ -40,7 +40,7 @@ def test_each_setting_can_be_reloaded_or_takes_a_restart_and_a_new_one_takes_a_r
         ({}, (), ()),
         ({"classes": [{"name": "a", "match": "a*"}], "log_level": "debug"}, ("classes", "log_level"), ()),
         ({"defaults": {"max_wait_ms": 1}, "canary_ms": 0}, ("canary_ms", "defaults.max_wait_ms"), ()),
-        ({"limits": {"leases": 50_001, "resource_bytes": 9}}, ("limits.leases",), ("limits.resource_bytes",)),
+        ({"limits": {"files": 50_001, "resource_bytes": 9}}, ("limits.files",), ("limits.resource_bytes",)),
         ({"masters": 5, "timeouts": {"dead_ms": 1}}, (), ("masters", "timeouts.dead_ms")),
         ({"auth": {"password": "another"}, "metrics": None}, (), ("auth.password", "metrics")),
     ],

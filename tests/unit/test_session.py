@@ -61,7 +61,7 @@ def test_a_lock_that_waits_when_its_connection_is_cut_off_is_not_granted_any_mor
     holder = host.locked(R)
     session, transport = connected(host)
     lock(session, host)
-    session.cut_off("buffered_bytes_per_user: ...")
+    session.cut_off("bytes: ...")
     host.unlock(holder)
     host.fleet.settle()
     assert not session.ties.held
@@ -274,13 +274,14 @@ async def test_a_listing_behind_a_lock_that_waits_is_made_as_it_comes_and_many_o
 
 def test_a_lease_that_two_requests_share_is_one_and_is_told_to_each_as_it_is_by_then():
     host = cluster()
-    (session, transport), (other, others) = connected(host), connected(host)
+    agent = around(host)
+    (session, transport), (other, others) = connected(host, agent), connected(host, agent)
     before = Place()
     other.flow.begin(before)
     for one in (session, other):
         lock(one, host, b"name")
         host.fleet.settle()
-    assert session.shared.quotas.all.leases + other.shared.quotas.all.leases == 1
+    assert agent.quotas.all.leases == 1
     assert transport.written.startswith(b"*10")
     (lease,) = session.ties.process.leases if session.ties.process else session.ties.leases
     host.locks.take_away(R, {lease.nonce}, "released by force", host.time.now_ns)

@@ -27,7 +27,7 @@ from lockd.core.scripts.operations import (
     Ttl,
 )
 from lockd.core.validity import NS_PER_MS, drift_ns
-from lockd.core.values import Extended, Refusal
+from lockd.core.values import Bound, Extended, Refusal
 from lockd.metrics.leases import LeaseMetrics
 from lockd.server.commands.arguments import BadRequest
 from lockd.server.commands.checks import Checks
@@ -181,7 +181,7 @@ class OneKey:
         session, config = self._session, self._ground.current.config
         self._forget_last()
         has_ttl = self._ttl_ms is not None
-        if not has_ttl and session.ties.process is None:
+        if not has_ttl and session.bound(Bound.PROCESS) is not Bound.PROCESS:
             raise BadRequest(_UNSEEN)
         ttl_ms = self._ttl_ms or min(RENEWED_TTL_MS, self._lock_class.max_ttl_ms or config.max_ttl_ms)
         assert self._value is not None

@@ -34,7 +34,6 @@ from dashboards.shared import AGENTS_DOWN, LOCKS_WORDS
 from dashboards.table import Column, table
 from lockd.core.slewing import MOST_PPM
 
-CONNECTIONS_ALLOWED = agent("lockd_limit_max", 'limit="connections"')
 LIMIT_USED = f"max by (instance, limit) ({agent('lockd_limit_used')} / ({agent('lockd_limit_max')} > 0))"
 PROCESSOR_USED = f"sum by (instance) ({per_second('process_cpu_seconds_total')})"
 MEMORY_USED = f"max by (instance) ({agent('process_resident_memory_bytes')})"
@@ -293,25 +292,22 @@ GRANTS = lines(
 )
 CONNECTIONS = lines(
     f"App connections, {FEW} busiest hosts",
-    "The dashed line is the lowest limit of any host. An agent refuses new connections above its limit.",
-    [
-        ask(worst(f"sum by (instance) ({agent('lockd_connections')})"), "{{instance}}"),
-        ask(f"min({CONNECTIONS_ALLOWED})", "limit"),
-    ],
+    "Connections of apps to the agent of a host. Each is one of its files.",
+    [ask(worst(f"sum by (instance) ({agent('lockd_connections')})"), "{{instance}}")],
     axis=Axis("none", log=True),
-    limits=("limit",),
 )
 LIMITS_USED = lines(
     f"Limits used, {FEW} highest",
-    "The share in use of each limit that all apps of a host have in common. At 100 % requests are refused.",
+    "How much is in use of what all apps of a host share: memory, files, and promised renewals. One account"
+    " is refused when it has its share of what is free.",
     [ask(worst(LIMIT_USED, "instance, limit"), "{{instance}} {{limit}}")],
     axis=Axis("percentunit", seen=1),
     thresholds=p.steps((None, "transparent"), (0.8, ORANGE)),
 )
 LIMITS = lines(
     "Requests refused by limits per second",
-    "By limit, on all hosts. Raise the limit in the configuration, or find the app that asks for so"
-    " much: the agent's log has its pid.",
+    "By limit, on all hosts. Find the app that asks for so much, by its pid in the agent's log, or raise the"
+    " limit in the configuration.",
     [ask(f"sum by (limit) ({per_second('lockd_limit_refusals_total')}) > 0", "{{limit}}")],
     silence="no requests refused",
     axis=Axis("ops"),

@@ -114,7 +114,8 @@ class ErrorWord(StrEnum):
     LIMIT = (
         "LIMIT", Kind.FORBIDDEN, Of.BOTH,
         ForApps((
-            "a limit of the agent was reached (see the configuration)"
+            "a limit of the agent was reached (see the configuration). With `bytes`, `files` or `renewals` "
+            "the account of this app has its share of what is free: the numbers say how much that is now"
         ), "the operator may raise it", "which …"),
         "hold or wait for fewer locks at a time, or have the limit raised",
     )  # fmt: skip

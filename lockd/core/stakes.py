@@ -13,6 +13,8 @@ from typing import Final
 
 from lockd.core.turns import HOUSE
 
+STOCKS: Final = ("bytes", "files", "renewals")
+"""What all apps of a host share, as LIMIT and the metrics name it."""
 FLOORS: Final = 64
 _LARGEST_POT_OF_FLOORS: Final = 2
 """The floors are half of all that there is, at most."""
@@ -20,11 +22,15 @@ _LARGEST_POT_OF_FLOORS: Final = 2
 
 class Stock:
     """One thing that is shared. name: as it is told in LIMIT. total: how much there is; floor: what each
-    account has for itself; share: of what is free in the common pot, in hundredths."""
+    account has for itself; share: of what is free in the common pot, in hundredths. unit: how many are told
+    as one."""
 
-    def __init__(self, name: str, total: int, floor: int, share: int) -> None:
+    def __init__(self, name: str, total: int, floor: int, share: int, unit: int = 1) -> None:
         self.name = name
+        self._unit = unit
         self.held: dict[str, int] = {}
+        self.used = self.peak = 0
+        """By all together: now, and at most so far."""
         self._floor_wanted = floor
         self._halvings = 0
         self._common_used = 0
@@ -38,10 +44,6 @@ class Stock:
         self._floor = min(self._floor_wanted, total // (_LARGEST_POT_OF_FLOORS * FLOORS))
         self._common = total - FLOORS * self._floor
         self._look_at_floors(anew=True)
-
-    @property
-    def used(self) -> int:
-        return sum(self.held.values())
 
     @property
     def floor(self) -> int:
@@ -63,7 +65,11 @@ class Stock:
         held, most = self.held.get(account, 0), self.most_of(account)
         if held + more <= most:
             return None
-        return f"{self.name}: {account} has {held}, and may have {most} while others have {self.used - held}"
+        has, may_have, others = map(self._said, (held, most, self.used - held))
+        return f"{self.name}: {account} has {has}, and may have {may_have} while others have {others}"
+
+    def _said(self, amount: int) -> str:
+        return f"{amount}" if self._unit == 1 else f"{amount / self._unit:.1f}"
 
     def take(self, account: str, amount: int) -> None:
         """It has so much more, whether or not it may: what was granted already is never taken away."""
@@ -76,6 +82,8 @@ class Stock:
         assert amount >= 0, f"{account} gave back more {self.name} than it had"
         floor, before = self.floor, self.held.get(account)
         self._common_used += max(0, amount - floor) - max(0, (before or 0) - floor)
+        self.used += amount - (before or 0)
+        self.peak = max(self.peak, self.used)
         if amount:
             self.held[account] = amount
         elif before is not None:

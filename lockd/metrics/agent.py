@@ -6,10 +6,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from lockd.config.model import Limits
+from lockd.core.stakes import STOCKS
 from lockd.core.takeover import Taken
 from lockd.core.validity import NS_PER_S
 from lockd.metrics.counts import Tally
 from lockd.metrics.families import Measured, counted, gauge
+
+_OF_STOCKS = ("share_percent", "memory_mib", "files", "renewals_per_second")
+"""Keys of `limits` that say how much there is to share: nothing is refused by their names."""
 
 
 class AgentMetrics(Measured):
@@ -30,16 +34,15 @@ class AgentMetrics(Measured):
         return self.count_connections()
 
     @gauge(
-        "How much is used of a limit that all apps share. A waiting LOCK counts among the leases, too, as it"
-        " does for LIMIT errors.",
+        "How much is used of what all apps share: bytes of memory, as counted; files, which are connections "
+        "and processes; renewals that are promised, a second.",
         by="limit",
     )
     def limit_used(self) -> dict[str, int]:
         return {limit: used for limit, (used, _) in self.limits_in_use().items()}
 
     @gauge(
-        "The maximum of a limit that all apps share: the setting, or fewer connections if the agent may not "
-        "open enough files.",
+        "How much there is of what all apps share: by the configuration, or by the agent's unit.",
         by="limit",
     )
     def limit_max(self) -> dict[str, int]:
@@ -63,9 +66,9 @@ class AgentMetrics(Measured):
         by="outcome",
     )
     limit_refusals = counted(
-        "Requests and connections that were refused because of a limit, by its name in the configuration; "
-        "scripts: new scripts of apps.",
-        partial(Tally, (*Limits.keys, "scripts")),
+        "Requests and connections that were refused because of a limit: of bytes, files or renewals their "
+        "account has its share; others by their names in the configuration; scripts: new scripts of apps.",
+        partial(Tally, (*STOCKS, *(key for key in Limits.keys if key not in _OF_STOCKS), "scripts")),
         by="limit",
     )
     fence_rounds = counted("Second rounds over the masters to agree on a fence.", int)

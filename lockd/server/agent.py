@@ -47,7 +47,7 @@ from lockd.server.heirs import Heir
 from lockd.server.incidents import Incidents
 from lockd.server.journal import JournalFile, NotOurs, origin_of
 from lockd.server.log import EventLog
-from lockd.server.memory import memory_limit
+from lockd.server.memory import MemoryWatch, memory_limit
 from lockd.server.peer import Permissions
 from lockd.server.quotas import Quotas, Room
 from lockd.server.reload import Reload
@@ -94,6 +94,7 @@ class Agent:
         self.quorum = config.quorum
         self.metrics = Metrics(current)
         self.quotas = Quotas(current, Room(memory_limit(), self._raise_file_limit()))
+        self._memory = MemoryWatch(self.quotas, log)
         self.incidents = Incidents(current, self.metrics, log)
         self.fleet = Fleet(
             config, self.metrics.masters, self._master_changed, self._ballot_broke, self._clocks_moved,
@@ -315,6 +316,7 @@ class Agent:
             self.turns.look()
             self.fleet.look_at_own_clock(Reading(*slewed_by_now_ns()), boottime_ns())
             self.shared.buffers.cut_off_the_deaf(boottime_ns())
+            self._memory.look()
             await self._look_after_socket()
             self._look_after_journal()
             self.log.flush()

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from lockd.config.current import Current
 from lockd.config.model import Limits
 from lockd.core import sizes
-from lockd.core.stakes import Stock
+from lockd.core.stakes import STOCKS, Stock
 from lockd.core.validity import NS_PER_S
 from lockd.server.buckets import Buckets
 
@@ -15,9 +15,11 @@ _BUSY_MOST = 10_000
 _MIB: Final = 1 << 20
 _FLOOR_BYTES: Final = 4 * _MIB
 _FLOOR_FILES: Final = 32
-_FLOOR_RENEWALS: Final = 10_000
-"""In thousandths of a renewal a second."""
-_AGENT_BYTES: Final = 64 * _MIB
+_THOUSANDTHS: Final = 1_000
+"""Of a renewal a second: a lease of a minute needs 50."""
+_FLOOR_RENEWALS: Final = 10 * _THOUSANDTHS
+AGENT_BYTES: Final = 64 * _MIB
+"""For itself, whatever apps do."""
 _AGENT_FILES: Final = 64
 _DEFAULT_MEMORY: Final = 1_792 * _MIB
 """Where the unit has no limit."""
@@ -93,7 +95,7 @@ class Holding:
 
 def renewals_of(ttl_ms: int) -> int:
     """How often a lease of this TTL is renewed, in thousandths a second."""
-    return _RENEWED_AT * 1_000_000 // ttl_ms
+    return _RENEWED_AT * 1_000 * _THOUSANDTHS // ttl_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,26 +115,34 @@ class Quotas:
         limits = current.config.limits
         share = limits.share_percent
         self.all = Usage()
-        self.bytes = Stock("bytes", self._bytes_in(limits), _FLOOR_BYTES, share)
-        self.files = Stock("files", self._files_in(limits), _FLOOR_FILES, share // 2)
-        self.renewals = Stock("renewals", limits.renewals_per_second * 1_000, _FLOOR_RENEWALS, share)
+        of_bytes, of_files, of_renewals = STOCKS
+        self.bytes = Stock(of_bytes, self._bytes_in(limits), _FLOOR_BYTES, share)
+        self.files = Stock(of_files, self._files_in(limits), _FLOOR_FILES, share // 2)
+        renewals = limits.renewals_per_second * _THOUSANDTHS
+        self.renewals = Stock(of_renewals, renewals, _FLOOR_RENEWALS, share, _THOUSANDTHS)
         self._accounts: dict[str, Usage] = {}
         self._rate = 0
         self._unknown_tokens = self._buckets()
 
     def _bytes_in(self, limits: Limits) -> int:
         memory = limits.memory_mib * _MIB if limits.memory_mib else self._room.memory or _DEFAULT_MEMORY
-        return max(memory // 4 * 3 - _AGENT_BYTES, _AGENT_BYTES)
+        return max(memory // 4 * 3 - AGENT_BYTES, AGENT_BYTES)
 
     def _files_in(self, limits: Limits) -> int:
         return max((limits.files or self._room.files or 1 << 20) - _AGENT_FILES, _AGENT_FILES)
+
+    def has_memory(self, limit: int | None) -> None:
+        """By its unit, which may have got another limit."""
+        if limit != self._room.memory:
+            self._room = replace(self._room, memory=limit)
+            self.reconfigure()
 
     def reconfigure(self) -> None:
         """By the present configuration. What is held stays held."""
         limits = self._current.config.limits
         self.bytes.change(self._bytes_in(limits), limits.share_percent)
         self.files.change(self._files_in(limits), limits.share_percent // 2)
-        self.renewals.change(limits.renewals_per_second * 1_000, limits.share_percent)
+        self.renewals.change(limits.renewals_per_second * _THOUSANDTHS, limits.share_percent)
 
     def _buckets(self) -> Buckets[str]:
         """Separate from Usage, which an account resets by closing all connections."""
@@ -145,9 +155,9 @@ class Quotas:
     def in_use(self) -> dict[str, tuple[int, int]]:
         """For each stock, how much is used and how much there is."""
         return {
-            "bytes": (self.bytes.used, self.bytes.total),
-            "files": (self.files.used, self.files.total),
-            "renewals": (self.renewals.used // 1_000, self.renewals.total // 1_000),
+            self.bytes.name: (self.bytes.used, self.bytes.total),
+            self.files.name: (self.files.used, self.files.total),
+            self.renewals.name: (self.renewals.used // _THOUSANDTHS, self.renewals.total // _THOUSANDTHS),
         }
 
     # What may not be

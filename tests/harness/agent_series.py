@@ -18,6 +18,7 @@ from lockd.config.model import Config
 from lockd.core.clocks import Clocks
 from lockd.core.membership import State
 from lockd.core.slewing import Slewing
+from lockd.core.stakes import STOCKS
 from lockd.metrics.collector import Metrics
 from lockd.metrics.counts import Histogram, Tally
 from lockd.metrics.families import Measured
@@ -33,7 +34,7 @@ class AgentSeries:
         self.config = _config(classes, masters)
         self.metrics = Metrics(Current(self.config), now_ns=lambda: NOW_NS)
         self.metrics.attach(_a_fleet(self.config), _no_locks(), lambda: 40)
-        limits = dict.fromkeys(("connections", "leases", "waiters", "buffered_bytes"), (1, 1000))
+        limits = dict.fromkeys(STOCKS, (1, 1000))
         self.metrics.agent.limits_in_use = lambda: limits
         self.metrics.agent.socket_trouble = self.metrics.agent.journal_trouble = lambda: ""
         self.metrics.canary.worked(3 * MS)

@@ -53,9 +53,9 @@ class AroundSessions(SimpleNamespace):
         quotas = Quotas(current)
         more.setdefault("turns", LoopTurns(Turns(), _raise))
         super().__init__(
-            current=current, limits=current.config.limits, quotas=quotas, buffers=Buffers(current, quotas), hang_ups=HangUps(),
-            losses=Losses(), claims=Claims(), spares=SpareConnections(), sessions=set(), stopped=False,
-            host=b"host", next_session_id=count(1).__next__, account_of=by_uid,
+            current=current, limits=current.config.limits, quotas=quotas, buffers=Buffers(current, quotas),
+            hang_ups=HangUps(), losses=Losses(), claims=Claims(), spares=SpareConnections(), sessions=set(),
+            stopped=False, host=b"host", next_session_id=count(1).__next__, account_of=by_uid,
             tellings=SimpleNamespace(begins=lambda lease, ties, reply: ties.tells(lease, reply)),
             log=SimpleNamespace(debug_on=False, warning=lambda *_, **__: None), **more,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""An operator who raises a limit of the agent raises what its unit lets it use."""
+"""What its unit lets the agent use: as its variables say, and enough files for its limit of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,21 +21,21 @@ ROLE = ANSIBLE / "roles/lockd"
 TEMPLATES = [ROLE / "templates" / name for name in ("lockd.service.j2", "memory.conf.j2")]
 
 
-def unit_with(limits: dict[str, int], tmp_path: Path) -> dict[str, int]:
-    """The numbers that the unit has, with those limits in the inventory."""
+def unit_with(tmp_path: Path, limits: dict[str, int] | None = None, **more: int) -> dict[str, int]:
+    """The numbers that the unit has, with those limits and variables in the inventory."""
     unit = tmp_path / "unit"
     variables = {
-        "lockd_settings": {"limits": limits}, "lockd_socket_group": "apps", "ansible_managed": "",
-        "role_path": str(ROLE),
+        "lockd_settings": {"limits": limits} if limits else {}, "lockd_socket_group": "apps",
+        "ansible_managed": "", "role_path": str(ROLE), **more,
     }  # fmt: skip
     (tmp_path / "variables.json").write_text(json.dumps(variables))
     written = ""
     for template in TEMPLATES:
         subprocess.run(
             [Path(sys.executable).with_name("ansible"), "localhost", "--connection=local",
-             "-e", f"ansible_python_interpreter={sys.executable}", "-e", f"@{ROLE}/vars/main.yml",
-             "-e", f"@{tmp_path}/variables.json", "-m", "ansible.builtin.template",
-             "-a", f"src={template} dest={unit}"],
+             "-e", f"ansible_python_interpreter={sys.executable}", "-e", f"@{ROLE}/defaults/main.yml",
+             "-e", f"@{ROLE}/vars/main.yml", "-e", f"@{tmp_path}/variables.json",
+             "-m", "ansible.builtin.template", "-a", f"src={template} dest={unit}"],
             cwd=ANSIBLE, env={**os.environ, "ANSIBLE_CONFIG": f"{ANSIBLE}/ansible.cfg"},
             check=True, timeout=PATIENCE_S,
         )  # fmt: skip
@@ -46,28 +47,18 @@ def unit_with(limits: dict[str, int], tmp_path: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("limit", "most", "what", "least"),
+    ("given", "unit"),
     [
-        ("leases", 1_000_000, "MemoryHigh", 4000),
-        ("waiters", 1_000_000, "MemoryHigh", 4000),
-        ("resource_bytes", 16_384, "MemoryHigh", 5000),
-        ("connections", 200_000, "MemoryHigh", 8000),
-        ("connections", 200_000, "LimitNOFILE", 200_064),
-        ("buffered_bytes", 2**32, "MemoryHigh", 8192),
+        ({}, (1400, 1750, 65_536)),
+        ({"lockd_memory_mib": 4000}, (4000, 5000, 65_536)),
+        ({"lockd_memory_mib": 300}, (300, 375, 65_536)),
+        ({"limits": {"files": 200_000}}, (1400, 1750, 200_000)),
+        ({"limits": {"files": 1_000}}, (1400, 1750, 65_536)),
+        ({"limits": {"files": None, "slots": 2}}, (1400, 1750, 65_536)),
     ],
+    ids=str,
 )
-def test_a_limit_that_is_raised_raises_what_the_unit_allows(
-    tmp_path: Path, limit: str, most: int, what: str, least: int
+def test_the_unit_has_the_memory_of_its_variable_and_the_files_of_the_limit(
+    tmp_path: Path, given: dict[str, Any], unit: tuple[int, int, int]
 ) -> None:
-    unit = unit_with({limit: most}, tmp_path)
-    assert unit[what] >= least
-    assert unit["MemoryMax"] > unit["MemoryHigh"]
-
-
-@pytest.mark.parametrize("limits", [{}, {"leases": 10, "buffered_bytes": 4_194_304}])
-def test_with_limits_that_are_not_raised_it_is_bounded_and_keeps_room_for_what_is_there(
-    tmp_path: Path, limits: dict[str, int]
-) -> None:
-    unit = unit_with(limits, tmp_path)
-    assert 1000 < unit["MemoryHigh"] < 1500
-    assert unit["LimitNOFILE"] == 65536
+    assert tuple(unit_with(tmp_path, **given).values()) == unit

@@ -1,12 +1,16 @@
-"""How much memory the agent may have: what its control group says."""
+"""How much memory the agent may have, by its control group, and how much it uses."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from lockd.server.memory import memory_limit
+from lockd.config.current import Current
+from lockd.server.memory import MemoryWatch, memory_limit, resident_bytes
+from lockd.server.quotas import Quotas, Room
+from tests.harness.configs import a_config
 
 MIB = 1 << 20
 
@@ -70,3 +74,81 @@ def test_of_more_groups_than_one_it_is_the_one_of_today_that_counts(cgroups: Pat
     own = cgroups.parent / "own"
     own.write_text("12:cpu:/elsewhere\n0::/system.slice/lockd.service\n")
     assert memory_limit(cgroups, own) == 512 * MIB
+
+
+# What is used
+
+
+class ALog:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def error(self, event: str, **_about: object) -> None:
+        self.lines.append(event)
+
+    always = error
+
+
+class Watched:
+    """An agent's memory: what it uses is said by the test."""
+
+    def __init__(self, **limits: int) -> None:
+        self.quotas = Quotas(Current(a_config(limits=limits)), Room(1_792 * MIB))
+        self.log = ALog()
+        self.used_mib = 60
+        self.limit: int | None = 1_792 * MIB
+        self.watch = MemoryWatch(
+            self.quotas, cast("Any", self.log), lambda: self.used_mib * MIB, lambda: self.limit
+        )
+
+    def uses(self, mib: int) -> bool:
+        """Whether accounts get more than their floors then."""
+        self.used_mib = mib
+        self.watch.look()
+        return self.quotas.bytes.refusal("one", self.quotas.bytes.floor + 1) is None
+
+
+def test_when_more_is_used_than_was_counted_accounts_get_no_more_than_their_floors_and_the_log_says_so() -> (
+    None
+):
+    agent = Watched()
+    assert agent.uses(60)
+    assert not agent.uses(100)
+    assert not agent.uses(2_000)
+    assert agent.quotas.bytes.refusal("one", agent.quotas.bytes.floor) is None
+    assert not agent.uses(90), "it does not come and go"
+    assert agent.log.lines == ["memory_uncounted"]
+    assert agent.uses(70)
+    assert agent.uses(60)
+    assert agent.log.lines == ["memory_uncounted", "memory_counted_again"]
+
+
+def test_what_was_counted_may_be_used_and_may_stay_when_it_is_given_back() -> None:
+    """An allocator keeps what is freed in pieces."""
+    agent = Watched()
+    agent.quotas.bytes.take("one", 200 * MIB)
+    agent.quotas.bytes.give_back("one", 200 * MIB)
+    assert agent.uses(60 + 200)
+    assert agent.uses(60 + 270)
+    assert not agent.uses(60 + 290)
+
+
+def test_a_unit_that_gets_another_limit_while_it_runs_has_that() -> None:
+    agent = Watched()
+    agent.limit = 512 * MIB
+    looks = 0
+    while agent.quotas.bytes.total != 320 * MIB:
+        agent.watch.look()
+        looks += 1
+        assert looks <= 40
+    agent.limit = None
+    for _ in range(40):
+        agent.watch.look()
+    assert agent.quotas.bytes.total == 1_280 * MIB
+
+
+def test_what_this_process_uses_is_seen() -> None:
+    before = resident_bytes()
+    much = bytearray(b"x") * (64 * MIB)
+    assert resident_bytes() - before > 48 * MIB
+    assert len(much) == 64 * MIB

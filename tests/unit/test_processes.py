@@ -115,7 +115,7 @@ def test_a_process_for_which_its_account_has_no_file_left_is_not_taken_for_nobod
     """Its locks would belong to their connections, which is weaker than asked."""
     quotas.files.take(ACCOUNT, quotas.files.most_of(ACCOUNT))
     before = files()
-    with pytest.raises(NoRoom, match="^files: an app has "):
+    with pytest.raises(NoRoom, match=r"^files: an app has "):
         processes.of(child.connection, child.peer, ACCOUNT)
     assert files() == before
     quotas.files.give_back(ACCOUNT, 1)

@@ -1,7 +1,7 @@
 """The line to the masters. Only so many ballots are under way at a time; the next is the one of the account
-that has had fewest, and of its own the one whose deadline is first (core/turns.py). If more were asked for
+that has had fewest, and of those the one whose deadline is first (core/turns.py). If more were asked for
 than masters can answer in time, all would be late, none would work, and all would be asked for again. And
-whoever asks for thousands would have their answers heard before everybody else's.
+an account that asks for thousands would have their answers heard before everybody else's.
 
 Under way is what masters answer within their shortest round trip, and what takes 2 ms to hear. It is found as
 TCP Vegas finds its window (L. Brakmo, L. Peterson: TCP Vegas, IEEE JSAC 13(8), 1995): more while answers take

@@ -129,7 +129,7 @@ class Fleet:
             "lockd_fence_rounds",
         ):
             yield counter(f"{name}_total", 0.01 if name == "lockd_fence_rounds" else 0)
-        yield counter("lockd_limit_refusals_total", 0, limit="connections")
+        yield counter("lockd_limit_refusals_total", 0, limit="bytes")
         yield counter("process_cpu_seconds_total", 0.03 * busy)
         for master in MASTERS:
             yield from self._seen_by(number, master, one, counter, histogram)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -97,6 +99,33 @@ def _connect_and_hand_over(path: Path, to: socket.socket) -> None:
         link.connect(str(path))
         socket.send_fds(to, [b"here"], [link.fileno()])
     to.recv(1)
+
+
+@contextmanager
+def living_as(uid: int, work: Callable[[], Any]) -> Iterator[Any]:
+    """A process of that user, which does `work` and then lives on, as do those that it forks, for as long as
+    the context. What is yielded is the result of `work`, as JSON has it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    ours, its = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            os.setsid()
+            become(uid)
+            os.write(its, json.dumps(work()).encode() + b"\n")
+            signal.pause()
+        os._exit(1)
+    os.close(its)
+    try:
+        with open(ours) as told:
+            line = told.readline()
+        assert line, f"it failed as uid {uid}"
+        yield json.loads(line)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 @contextmanager

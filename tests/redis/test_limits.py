@@ -5,11 +5,13 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,23 @@ import hiredis
 import pytest
 
 from lockd.clock import boottime_ns
-from tests.harness.cluster import Cluster
+from lockd.config.current import Current
+from lockd.core import sizes
+from lockd.core.stakes import Stock
+from lockd.server.quotas import Quotas, renewals_of
+from tests.harness.attackers import say
+from tests.harness.cluster import AS_IS, Cluster
+from tests.harness.configs import a_config
 from tests.harness.processes import cpu_s
-from tests.harness.users import DAEMON, NOBODY, Connect, cluster_for_all_users, connected_as, refusals
+from tests.harness.users import (
+    DAEMON,
+    NOBODY,
+    Connect,
+    cluster_for_all_users,
+    connected_as,
+    living_as,
+    refusals,
+)
 from tests.harness.waiting import PATIENCE_S, eventually
 from tests.harness.wire import Wire, as_map, kind, pour, request, token_of
 
@@ -28,21 +44,33 @@ TOKEN = "0" * 32
 GAMES = 60
 
 LIMITS = {
-    "connections": 20,
-    "connections_per_user": 12,
-    "leases": 12,
-    "leases_per_user": 8,
-    "waiters": 6,
-    "waiters_per_user": 4,
+    "memory_mib": 64,
+    "files": 1_088,
+    "renewals_per_second": 100,
+    "share_percent": 2,
     "resource_bytes": 32,
     "request_bytes": 1_024,
     "pipeline_bytes": 4_096,
-    "buffered_bytes": 1_000_000,
-    "buffered_bytes_per_user": 500_000,
     "unread_bytes": 200_000,
     "unread_ms": 60_000,
     "unknown_tokens_per_second": 20,
 }
+CROWDED = {
+    "memory_mib": 64, "files": 320, "renewals_per_second": 100, "share_percent": 10_000, "unread_ms": 600_000,
+}  # fmt: skip
+"""One account gets nearly all that is common. A floor of files is two: a connection, and its process."""
+GREEDY = (2, 3, 4, 7)
+"""Users of this machine."""
+
+
+def most_of(limits: dict[str, int], stock: str) -> int:
+    """How much one account gets when nobody else has anything."""
+    one: Stock = getattr(Quotas(Current(a_config(limits=limits))), stock)
+    return one.most_of("uid 1")
+
+
+FILES_MOST, BYTES_MOST = most_of(LIMITS, "files"), most_of(LIMITS, "bytes")
+LEASES_MOST = most_of(LIMITS, "renewals") // renewals_of(TTL_MS)
 
 
 def name_of_user(uid: int) -> str:
@@ -62,7 +90,15 @@ def name_of_group(gid: int) -> str:
 @pytest.fixture(scope="module")
 def limited(server_binary: Path) -> Iterator[Cluster]:
     """A cluster whose agent allows little."""
-    with cluster_for_all_users(limits=LIMITS) as running:
+    classes = [{"name": "process", "match": "process:*", **AS_IS}]
+    with cluster_for_all_users(limits=LIMITS, classes=classes) as running:
+        yield running
+
+
+@pytest.fixture
+def crowded(server_binary: Path) -> Iterator[Cluster]:
+    """A cluster whose agent has little, and gives nearly all of it to who comes first."""
+    with cluster_for_all_users(limits=CROWDED, defaults=AS_IS) as running:
         yield running
 
 
@@ -119,46 +155,50 @@ def is_refused(wire: Wire, limit: str) -> bool:
     return wire.rest().startswith(f"-LIMIT {limit}: ".encode())
 
 
-def all_connections_of_a_user(limited: Cluster, connect: Connect, uid: int = 0) -> list[Wire]:
-    wires = [connect(limited, uid) for _ in range(LIMITS["connections_per_user"])]
-    assert all(wire.ask("PING") == b"PONG" for wire in wires)
+def is_let_in(wire: Wire) -> bool:
+    with suppress(BrokenPipeError, ConnectionResetError):
+        wire.send("PING")
+    return bool(wire.reply() == b"PONG")
+
+
+def all_files_of(limited: Cluster, connect: Connect, uid: int) -> list[Wire]:
+    """Connections of that user, each made by a process that lives on, until there is no file left."""
+    wires = [connect(limited, uid)]
+    while is_let_in(wires[-1]):
+        wires.append(connect(limited, uid))
+        assert len(wires) <= FILES_MOST
+    wires.pop().close()
     return wires
 
 
-def test_a_user_has_so_many_connections_and_others_still_get_theirs(
+def all_files_of_root(limited: Cluster, connect: Connect) -> list[Wire]:
+    """All are connections of this process, which is a file, too."""
+    wires = [connect(limited) for _ in range(FILES_MOST - 1)]
+    assert all(map(is_let_in, wires))
+    return wires
+
+
+def test_an_account_has_so_many_files_and_others_still_get_theirs(limited: Cluster, connect: Connect) -> None:
+    before = refusals(limited, "files")
+    wires = all_files_of(limited, connect, NOBODY)
+    assert len(wires) == (FILES_MOST + 1) // 2, "and each of their processes is a file"
+    assert is_refused(connect(limited, NOBODY), "files")
+    assert is_let_in(connect(limited, DAEMON))
+    assert refusals(limited, "files") == before + 2
+    eventually(lambda: f'event=limit limit="files: uid {NOBODY} has ' in limited.log_text())
+    for wire in wires[:2]:
+        wire.close()
+    eventually(lambda: is_let_in(connect(limited, NOBODY)), "there is room again")
+
+
+def test_operators_get_in_when_an_app_of_root_has_used_up_its_files(
     limited: Cluster, connect: Connect
 ) -> None:
-    before = refusals(limited, "connections_per_user")
-    wires = all_connections_of_a_user(limited, connect, NOBODY)
-    assert is_refused(connect(limited, NOBODY), "connections_per_user")
-    assert connect(limited, DAEMON).ask("PING") == b"PONG"
-    assert refusals(limited, "connections_per_user") == before + 1
-    eventually(lambda: f'event=limit limit="connections_per_user: uid {NOBODY} ' in limited.log_text())
-    wires.pop().close()
-    eventually(lambda: connect(limited, NOBODY).ask("PING"), "there is room again")
-
-
-def test_there_are_so_many_connections_in_all(limited: Cluster, connect: Connect) -> None:
-    before = refusals(limited, "connections")
-    wires = [connect(limited, (NOBODY, DAEMON)[number % 2]) for number in range(LIMITS["connections"])]
-    assert all(wire.ask("PING") == b"PONG" for wire in wires)
-    assert is_refused(connect(limited, NOBODY), "connections")
-    with connect(limited) as operator:
-        assert operator.ask("PING") == b"PONG"
-    wires.pop().close()
-    eventually(lambda: connect(limited, NOBODY).ask("PING"), "there is room again")
-
-    assert refusals(limited, "connections") > before
-
-
-def test_operators_get_in_when_an_app_of_root_has_used_up_its_connections(
-    limited: Cluster, connect: Connect
-) -> None:
-    leaked = all_connections_of_a_user(limited, connect)
+    leaked = all_files_of_root(limited, connect)
     operator = connect(limited)
     assert operator.ask("PING") == b"PONG"
     assert operator.ask("HOLDER", "anything") is None
-    assert limit_hit(operator.ask("LOCK", "anything", TTL_MS), "connections")
+    assert limit_hit(operator.ask("LOCK", "anything", TTL_MS), "files")
     assert operator.rest() == b"", "it is closed"
     # What leaks goes on leaking, and takes up the spare ones as well: those that do nothing give way.
     for _ in range(30):
@@ -174,7 +214,7 @@ def test_an_operators_connection_beyond_the_limits_locks_as_soon_as_there_is_roo
     limited: Cluster, connect: Connect
 ) -> None:
     """It may be an app's own, which has it in its pool."""
-    wires = all_connections_of_a_user(limited, connect)
+    wires = all_files_of_root(limited, connect)
     most = len(wires)
     spare = connect(limited)
     assert int(spare.info()["connected_clients"]) == most + 1
@@ -186,63 +226,143 @@ def test_an_operators_connection_beyond_the_limits_locks_as_soon_as_there_is_roo
     assert token_of(spare.ask("LOCK", "limit:spare", TTL_MS))
 
 
-def test_a_user_has_so_many_leases_whatever_becomes_of_his_connections_and_others_still_get_theirs(
+def test_an_account_has_so_many_renewals_whatever_becomes_of_its_connections_and_others_get_theirs(
     limited: Cluster, connect: Connect
 ) -> None:
-    before = refusals(limited, "leases_per_user")
-    most = LIMITS["leases_per_user"]
+    before = refusals(limited, "renewals")
     with connect(limited, NOBODY) as gone:
-        tokens = [token_of(gone.ask("LOCK", f"limit:{number}", TTL_MS, "DETACHED")) for number in range(most)]
-        assert limit_hit(gone.ask("LOCK", "limit:more", TTL_MS), "leases_per_user")
+        tokens = [token_of(gone.ask("LOCK", f"process:{number}", TTL_MS)) for number in range(LEASES_MOST)]
+        assert limit_hit(gone.ask("LOCK", "limit:more", TTL_MS), "renewals")
     wire = connect(limited, NOBODY)
-    assert limit_hit(wire.ask("LOCK", "limit:more", TTL_MS), "leases_per_user")
-    assert refusals(limited, "leases_per_user") == before + 2
+    assert limit_hit(wire.ask("LOCK", "limit:more", TTL_MS), "renewals")
+    assert refusals(limited, "renewals") == before + 2
+    token_of(wire.ask("LOCK", "limit:detached", 1_000, "DETACHED"))
     token_of(connect(limited, DAEMON).ask("LOCK", "limit:daemon", TTL_MS))
     for number, token in enumerate(tokens):
-        assert wire.ask("UNLOCK", f"limit:{number}", token) == 1
+        assert wire.ask("UNLOCK", f"process:{number}", token) == 1
         token_of(wire.ask("LOCK", f"limit:again:{number}", TTL_MS))
 
 
-def test_there_are_so_many_leases_in_all(limited: Cluster, connect: Connect) -> None:
-    before = refusals(limited, "leases")
-    users = [connect(limited, uid) for uid in (NOBODY, DAEMON)]
-    for number in range(LIMITS["leases"]):
-        token_of(users[number % 2].ask("LOCK", f"limit:{number}", TTL_MS))
-    assert limit_hit(users[0].ask("LOCK", "limit:more", TTL_MS), "leases")
-    assert users[0].ask("PING") == b"PONG"
-    assert refusals(limited, "leases") == before + 1
+def test_an_account_has_so_many_bytes_for_its_locks_and_what_it_gives_back_it_gets_again(
+    limited: Cluster, connect: Connect
+) -> None:
+    before, wire, tokens = refusals(limited, "bytes"), connect(limited, NOBODY), dict[str, bytes]()
+    for number in range(BYTES_MOST // sizes.lease(1)):
+        reply = wire.ask("LOCK", name := f"limit:{number}", TTL_MS, "DETACHED")
+        if isinstance(reply, hiredis.ReplyError):
+            break
+        tokens[name] = token_of(reply)
+    assert limit_hit(reply, "bytes")
+    assert limit_hit(connect(limited, NOBODY).ask("LOCK", "limit:more", TTL_MS), "bytes")
+    assert refusals(limited, "bytes") == before + 2
+    token_of(connect(limited, DAEMON).ask("LOCK", "limit:daemon", TTL_MS))  # its connection's
+    given_back = list(tokens)[:20]
+    for name in given_back:
+        assert wire.ask("UNLOCK", name, tokens[name]) == 1
+    # As many as before, but for what the others' connections have taken meanwhile.
+    for name in given_back[:10]:
+        tokens[name] = token_of(wire.ask("LOCK", name, TTL_MS, "DETACHED"))
+    for name in {*tokens} - {*given_back[10:]}:
+        wire.send("UNLOCK", name, tokens[name])
+        assert wire.reply() == 1
 
 
-def waiting(cluster: Cluster, connect: Connect, uids: Sequence[int]) -> list[Wire]:
-    """Connections of these users, each waiting for what another holds."""
-    holder = connect(cluster)
-    token_of(holder.ask("LOCK", "limit:held", TTL_MS))
-    wires = []
-    for count, uid in enumerate(uids, 1):
-        wires.append(connect(cluster, uid))
-        wires[-1].send("LOCK", "limit:held", TTL_MS, "WAIT", WAIT_MS)
-        eventually(lambda: holder.info()["waiters"] == str(count), "it waits")  # noqa: B023 - called at once
-    return wires
+def test_an_account_may_wait_for_so_much_and_others_may_still_wait(
+    limited: Cluster, connect: Connect
+) -> None:
+    holder, slots = connect(limited), 16
+    for _ in range(slots):
+        as_map(holder.ask("LOCK", "limit:slot", TTL_MS, "SLOTS", slots))
+    before = refusals(limited, "bytes")
+    wire, again = (connect(limited, NOBODY) for _ in range(2))
+    waits = ("LOCK", "limit:slot", TTL_MS, "DETACHED", "SLOTS", slots, "WAIT")
+
+    def has_all_that_it_may_have() -> bool:
+        wire.send(*waits, WAIT_MS)
+        return limit_hit(again.ask(*waits, 10), "bytes")
+
+    eventually(has_all_that_it_may_have)
+    assert refusals(limited, "bytes") > before
+    assert kind(connect(limited, DAEMON).ask(*waits, 10)) == "TIMEOUT"
+    wire.close()
+    eventually(lambda: kind(again.ask(*waits, 10)) == "TIMEOUT", "there is room")
 
 
-def test_a_user_has_so_many_waiters_and_others_may_still_wait(limited: Cluster, connect: Connect) -> None:
-    before = refusals(limited, "waiters_per_user")
-    wires = waiting(limited, connect, [NOBODY] * LIMITS["waiters_per_user"])
-    assert limit_hit(
-        connect(limited, NOBODY).ask("LOCK", "limit:held", TTL_MS, "WAIT", 10), "waiters_per_user"
-    )
-    assert kind(connect(limited, DAEMON).ask("LOCK", "limit:held", TTL_MS, "WAIT", 10)) == "TIMEOUT"
-    assert refusals(limited, "waiters_per_user") == before + 1
-    wires.pop().close()
-    again = connect(limited, NOBODY)
-    eventually(lambda: kind(again.ask("LOCK", "limit:held", TTL_MS, "WAIT", 1)) == "TIMEOUT", "there is room")
+_KEPT = list[Wire]()
+"""In the process of who is greedy."""
 
 
-def test_there_are_so_many_waiters_in_all(limited: Cluster, connect: Connect) -> None:
-    before = refusals(limited, "waiters")
-    waiting(limited, connect, [NOBODY, DAEMON] * (LIMITS["waiters"] // 2))
-    assert limit_hit(connect(limited).ask("LOCK", "limit:held", TTL_MS, "WAIT", 10), "waiters")
-    assert refusals(limited, "waiters") == before + 1
+def takes_everything(path: Path) -> int:
+    """As much as one account gets of each, which it keeps. Returns how many connections it got."""
+    wires = _KEPT
+    while is_let_in(wire := Wire(path)):
+        wires.append(wire)
+    if wires:
+        while isinstance(wires[0].ask("LOCK", f"mine:{os.getuid()}:{time.monotonic_ns()}", 10_000), list):
+            pass
+    for wire in wires[1:]:
+        say(wire.socket, request("ECHO", "x" * 65_000) * 64)
+    return len(wires)
+
+
+def test_whatever_greedy_accounts_hold_one_below_its_floor_gets_what_it_asks_for(
+    crowded: Cluster, connect: Connect
+) -> None:
+    with ExitStack() as stack:
+        got = [
+            stack.enter_context(living_as(uid, partial(takes_everything, crowded.socket))) for uid in GREEDY
+        ]
+        assert got[0] > 100
+        assert max(got[2:]) <= 2, "nothing is left that is common"
+        modest = connect(crowded, DAEMON)
+        for number in range(2):
+            lease = as_map(modest.ask("LOCK", f"modest:{number}", 10_000))
+            assert lease[b"bound"] == b"process"
+        assert kind(modest.ask("LOCK", "modest:0", 10_000, "DETACHED", "WAIT", 10)) == "TIMEOUT"
+        used = crowded.metric("lockd_limit_used", limit="renewals")
+        assert used > 0.5 * crowded.metric("lockd_limit_max", limit="renewals")
+
+    def takes_more() -> bool:
+        return isinstance(modest.ask("LOCK", f"more:{time.monotonic_ns()}", 1_000), list)
+
+    eventually(takes_more, "they have given it back")
+
+
+def processes_with_a_lock(path: Path) -> list[str]:
+    """Forks until no more get a lock; each closes its connection. What each was told."""
+    told = list[str]()
+    while not told or told[-1] == "process":
+        ours, its = os.pipe()
+        if os.fork() == 0:
+            with Wire(path) as wire:
+                reply = wire.ask("LOCK", f"mine:{os.getpid()}", 10_000)
+                bound = as_map(reply)[b"bound"].decode() if isinstance(reply, list) else str(reply)
+                if bound != "process":
+                    bound += " " + as_map(wire.ask("LOCK", "asked", 10_000, "CONNECTION"))[b"bound"].decode()
+                os.write(its, bound.encode())
+            signal.pause()
+        os.close(its)
+        told.append(os.read(ours, 1_000).decode())
+        os.close(ours)
+    return told
+
+
+def test_processes_that_use_up_the_files_make_nobodys_lock_weaker(crowded: Cluster, connect: Connect) -> None:
+    """A process that holds a lock is watched, also without a connection. Where there was no file for another
+    one, its lock was bound to its connection: a pool closed that, and the lock was gone."""
+    greedy = GREEDY[0]
+    with living_as(greedy, partial(processes_with_a_lock, crowded.socket)) as told:
+        assert len(told) > 100
+        assert set(told[:-1]) == {"process"}
+        assert told[-1].startswith(f"LIMIT files: uid {greedy} has ")
+        assert told[-1].endswith(" connection"), "which it could have had by asking for that"
+        for uid in (DAEMON, NOBODY):
+            assert as_map(connect(crowded, uid).ask("LOCK", f"of {uid}", 10_000))[b"bound"] == b"process"
+
+    def has_it_all_again() -> bool:
+        return b"process" in connect(crowded, greedy).ask("LOCK", f"again:{time.monotonic_ns()}", 10_000)
+
+    eventually(has_it_all_again, "its processes have ended")
 
 
 def test_a_resource_has_so_many_bytes(limited: Cluster, connect: Connect) -> None:

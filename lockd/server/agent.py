@@ -44,7 +44,7 @@ from lockd.server.doors import Doors
 from lockd.server.heirs import Heir
 from lockd.server.incidents import Incidents
 from lockd.server.journal import JournalFile, NotOurs, origin_of
-from lockd.server.lanes import BITE_NS
+from lockd.server.lanes import BITE_NS, Lane
 from lockd.server.log import EventLog
 from lockd.server.peer import Permissions
 from lockd.server.quotas import Quotas
@@ -61,6 +61,9 @@ _SPARE_FILES = 64
 _FIRST_LOOK_S = 1.0
 _ENDINGS_S = 1.0
 _JOURNAL_AGAIN_S = 1.0
+_HOUSE = -1
+"""The user id of what the agent does for itself, in a lane."""
+_HOUSE_RESTS = 3
 # Timers are for things that have to happen in time, so they get the largest share of the loop.
 _BITES_OF_TIMERS = 4
 _TIMERS_AT_ONCE = 16
@@ -134,6 +137,7 @@ class Agent:
         self._socket = AppSocket(config.socket)
         self._socket_trouble = ""
         self._journal_tried_s = 0.0
+        self._house = Lane(_HOUSE_RESTS)
         self.metrics.agent.socket_trouble = self._socket.trouble
         self._server: Doors | None = None
 
@@ -244,8 +248,8 @@ class Agent:
         return Replayed()
 
     def _take_over(self, replayed: Replayed) -> None:
-        """Take over what the previous agent held. That happens before any app is let in, and is noted before
-        anything about it is sent."""
+        """Take over what the previous agent held. That is noted before anything about it is sent; after apps
+        were let in, it is noted bit by bit (`_look_after_journal`)."""
         if replayed.trouble is not None:
             self.log.warning("journal_torn", why=replayed.trouble)
         counts = take_over(self.locks, replayed, self._started, self._heir, boottime_ns())
@@ -255,7 +259,8 @@ class Agent:
                 lease.holder.process.leases[lease] = None
         for process in [one for one in self.shared.processes.all if one.idle]:
             self.shared.processes.forget(process)
-        self.journal.begin()
+        if self._server is None:
+            self.journal.begin()
         for fate, count in counts.items():
             self.metrics.agent.inherited[fate] += count
         if counts or replayed.endings:
@@ -365,12 +370,12 @@ class Agent:
     def _look_after_journal(self) -> None:
         """While another agent has it, this one tries again and again, and then takes over what that one
         leaves."""
-        if self.journal.is_ours():
-            self.journal.look_after()
-        elif self._beaten_s - self._journal_tried_s >= _JOURNAL_AGAIN_S:
+        if not self.journal.is_ours() and self._beaten_s - self._journal_tried_s >= _JOURNAL_AGAIN_S:
             replayed = self._read_journal()
             if self.journal.is_ours():
                 self._take_over(replayed)
+        if self.journal.look_after():
+            self._house.add(_HOUSE, self.journal.step)
 
     async def _look_after_socket(self) -> None:
         """Make sure that the file is there to which apps connect. Apps that are connected go on in any

@@ -21,6 +21,10 @@ TURN_NS = 2_000_000
 BITE_NS = 500_000
 """How long one job works at a time, plus one step at most."""
 
+AT_ONCE_NS = 8_000_000
+"""How much is done at once in a turn of the loop. Requests that come together are answered together: masters
+are asked for all of them in one write, and write them to disk at once."""
+
 Work = Callable[[int], bool]
 """Works on something until that instant of `perf_counter_ns`; True when there is more to do."""
 _Job = tuple[str, Work]
@@ -85,14 +89,14 @@ class LoopTurns:
 
     def may_go_first(self, account: str) -> bool:
         """Whether what it asks may be done at once. If so, say `went_first`."""
-        return self._at_once_ns < TURN_NS and self.of.is_next(account)
+        return self._at_once_ns < AT_ONCE_NS and self.of.is_next(account)
 
     def went_first(self, account: str, began_ns: int) -> None:
         """began_ns: as `perf_counter_ns` has it."""
         cost_ns = perf_counter_ns() - began_ns
         self.of.served(account, cost_ns)
         self._at_once_ns += cost_ns
-        if self._at_once_ns > TURN_NS // 2 and not self._forgets:
+        if self._at_once_ns > AT_ONCE_NS // 2 and not self._forgets:
             # To do so in each turn of the loop would cost a callback in each.
             self._forgets = True
             asyncio.get_running_loop().call_soon(self._forget)

@@ -1,0 +1,44 @@
+"""The log: 30 uids who are refused all the time, and a line that has to be there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import repeat
+
+from tests.bench.attack.asking import Link, together
+from tests.bench.attack.bounds import Bound, memory_held, memory_left
+from tests.bench.attack.host import Host
+from tests.bench.attack.people import FIRST_OF_MANY, VICTIMS, Stage, connected_by, uid_of
+from tests.bench.attack.row import Attack, Row
+from tests.bench.attack.victims import Seen, is_logged
+from tests.harness.wire import request
+
+_UIDS = 30
+HIDDEN = Bound("lines hidden", 0, "nobody's line is hidden by others' lines")
+
+
+def _be_refused(host: Host, stage: Stage) -> None:
+    uids: Sequence[int] = range(FIRST_OF_MANY, FIRST_OF_MANY + _UIDS)
+    links = [Link(link) for uid in uids for link in connected_by(uid, host.socket, 1)]
+    stage.ready()
+    for _ in together(links, repeat(request("FORCERELEASE", "logged"))):
+        pass
+
+
+def _figures(seen: dict[str, Seen], host: Host) -> dict[str, float]:
+    """A line that says how many were left out hides them."""
+    of_the_victim = rf"event=operator_denied .*\buid={uid_of(VICTIMS[0])}\b"
+    written = len(re.findall(of_the_victim, host.log()))
+    asked = seen["logged"].counts["lines"]
+    return {"lines": asked, "lines hidden": max(0, asked - written)}
+
+
+LOG = Row(
+    "log",
+    "30 uids of one user are refused all the time, each time with a line in the log.",
+    lambda _: [Attack(None, _be_refused)],
+    lambda _: (HIDDEN, memory_held(0, "nothing that lasts"), memory_left()),
+    besides={"logged": (uid_of(VICTIMS[0]), is_logged)},
+    figures_of=_figures,
+)

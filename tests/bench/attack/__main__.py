@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -74,7 +73,7 @@ def main(only: Sequence[str], full: bool, scale: float, to: Path | None) -> None
         lines.append(line)
         click.echo("\n".join(line.shown()))
     if to is not None:
-        to.write_text(json.dumps([asdict(line) for line in lines], indent=1) + "\n")
+        to.write_text(json.dumps([line.as_json() for line in lines], indent=1) + "\n")
     sys.exit(status_of(lines))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from tests.harness.wire import Wire
 
 _MASTERS = 5
 _QUIET_S = 30.0
+_OF_VICTIMS = 20
+"""They have fewer leases and connections than that."""
 SETTINGS: dict[str, Any] = {
     "socket": {"mode": "0666"},
     "defaults": {"bound": "process"},
@@ -44,6 +46,10 @@ class Host:
     @property
     def socket(self) -> Path:
         return self.cluster.socket
+
+    @property
+    def journal(self) -> Path:
+        return Path(f"{self.socket}.journal")
 
     def fresh(self, files: int | None = None) -> None:
         """A new agent, which may open so many files, where nothing is held."""
@@ -70,13 +76,28 @@ class Host:
     def log(self) -> str:
         return self.cluster.agent.log().decode(errors="replace")
 
+    def journal_mib(self) -> float:
+        """In memory as /run is: it is charged to the agent. Two files while it is written anew."""
+        found = 0
+        for file in self._run.glob("*.journal*"):
+            with suppress(OSError):
+                found += file.stat().st_size
+        return found / 2**20
+
     def wait_quiet(self) -> bool:
         """Until nothing is held, and nobody is connected; False when that has taken too long."""
+        return self._until(lambda leases, waiters, connections: (leases, waiters, connections) == (0, 0, 1))
+
+    def wait_given_back(self) -> bool:
+        """Until what is held is the victims'."""
+        return self._until(lambda *in_use: max(in_use) < _OF_VICTIMS)
+
+    def _until(self, condition: Callable[[int, int, int], bool]) -> bool:
         until_s = time.monotonic() + _QUIET_S
         while time.monotonic() < until_s:
             with suppress(OSError, EOFError), Wire(self.socket) as wire:
                 info = wire.info()
-                if (info["leases"], info["waiters"], info["connected_clients"]) == ("0", "0", "1"):
+                if condition(*(int(info[name]) for name in ("leases", "waiters", "connected_clients"))):
                     return True
             time.sleep(0.2)
         return False

@@ -16,7 +16,7 @@ from tests.bench.attack.host import Host
 from tests.bench.attack.people import VICTIMS, Person, Stage, start, uid_of
 from tests.bench.attack.victims import Seen, Victim
 
-_STARTS_S, _READY_S, _ENDS_S = 60.0, 180.0, 30.0
+_STARTS_S, _READY_S, _ENDS_S = 60.0, 180.0, 60.0
 _SAMPLE_S = 0.1
 _POLITE = 10
 """How nice an attacker is: processors outside of the agent are not what is shared here (CPUWeight is)."""
@@ -176,11 +176,12 @@ class _Memory:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._before = self._peak = self._ready = host.memory_mib()
-        self._after = 0.0
+        self._after = self._journal = 0.0
         self._quiet = False
 
     def look(self) -> None:
         self._peak = max(self._peak, self._host.memory_mib())
+        self._journal = max(self._journal, self._host.journal_mib())
 
     def attack_is_ready(self) -> None:
         self._ready = self._host.memory_mib()
@@ -197,5 +198,6 @@ class _Memory:
             "rss_after": self._after,
             "rss_grown": self._peak - self._before,
             "rss_left": self._after - self._ready,
+            "journal_mib": self._journal,
             "still_busy": float(not self._quiet),
         }

@@ -31,6 +31,13 @@ class Line:
     def is_well(self) -> bool:
         return not self.over and not self.why_not
 
+    def as_json(self) -> dict[str, object]:
+        told: dict[str, object] = {"name": self.name, "over": list(self.over), "why_not": self.why_not}
+        if self.measured is not None:
+            failures = dict(self.measured.failures)
+            told |= {"figures": self.measured.figures, "failures": failures, "load": self.measured.load}
+        return told
+
     def shown(self) -> list[str]:
         if self.measured is None:
             return [f"{self.name:<24} NOT MEASURED: {self.why_not}"]

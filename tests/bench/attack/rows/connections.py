@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 
 from tests.bench.attack.asking import rest
-from tests.bench.attack.bounds import Bound, memory_held, memory_left
+from tests.bench.attack.bounds import Bound, memory_held
 from tests.bench.attack.host import Host
 from tests.bench.attack.people import FIRST_OF_MANY, GREEDY, VICTIMS, Stage, connected_by, uid_of
 from tests.bench.attack.row import Attack, Row, Sizes, spread
@@ -54,7 +54,6 @@ ALL_CONNECTIONS = Row(
     lambda sizes: (
         NEWCOMER_P99,
         memory_held(_UIDS * sizes.of(_OF_EACH, _OF_EACH) * _CONNECTION_MIB, "connections of 5 KiB"),
-        memory_left(),
     ),
     besides=_BESIDES,
     figures_of=_newcomers,
@@ -64,7 +63,7 @@ FLOOD = Row(
     "connect flood",
     "One process connects and closes as fast as it can; others connect newly for each lock.",
     lambda _: [Attack(uid_of(GREEDY), _come_and_go)],
-    lambda _: (NEWCOMER_P99, memory_held(0, "nothing that lasts"), memory_left()),
+    lambda _: (NEWCOMER_P99, memory_held(0, "nothing that lasts")),
     besides=_BESIDES,
     figures_of=_newcomers,
 )

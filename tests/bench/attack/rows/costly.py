@@ -9,7 +9,7 @@ from functools import partial
 from itertools import cycle
 
 from tests.bench.attack.asking import Link, together
-from tests.bench.attack.bounds import memory_held, memory_left
+from tests.bench.attack.bounds import memory_held
 from tests.bench.attack.host import Host
 from tests.bench.attack.people import GREEDY, GREEDY_USERS, Stage, connected, uid_of
 from tests.bench.attack.row import Attack, Row
@@ -57,7 +57,7 @@ def _by(users: Sequence[str], commands: Sequence[Sequence[Word]], connections: i
     return [Attack(uid_of(user), partial(_ask, commands, connections)) for user in users]
 
 
-_BOUNDS = (memory_held(64, "replies that are being written, 32 MiB for each user at most"), memory_left())
+_BOUNDS = [memory_held(64, "replies that are being written, 32 MiB for each user at most")]
 
 COSTLY = Row(
     "costly commands",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from tests.bench.attack.asking import LINKS, Link, rest, take_until_all_are_due, wait_until
-from tests.bench.attack.bounds import Bound, memory_held, memory_left
+from tests.bench.attack.bounds import Bound, memory_held
 from tests.bench.attack.host import Host
 from tests.bench.attack.people import FIRST_OF_MANY, GREEDY, Stage, connected, connected_by, uid_of
 from tests.bench.attack.row import Attack, Row, Sizes
@@ -23,10 +23,7 @@ def count(sizes: Sizes) -> int:
 
 
 def _bounds(sizes: Sizes) -> Sequence[Bound]:
-    return memory_held(count(sizes) * _LEASE_MIB, "leases of 2.6 KiB"), _LEFT
-
-
-_LEFT = memory_left()
+    return (memory_held(count(sizes) * _LEASE_MIB, "leases of 2.6 KiB"),)
 
 
 def _wait_for_it(links: Sequence[Link], sizes: Sizes, share: float, stage: Stage, *options: str) -> None:
@@ -53,7 +50,7 @@ ENDS = Row(
     "ends due together",
     "One user's DETACHED leases all end at one moment.",
     lambda sizes: [Attack(uid_of(GREEDY), partial(_of_one, sizes, _OVER, ("DETACHED",)))],
-    lambda sizes: (memory_held(count(sizes) * _DETACHED_MIB, "DETACHED leases of 1.7 KiB"), _LEFT),
+    lambda sizes: (memory_held(count(sizes) * _DETACHED_MIB, "DETACHED leases of 1.7 KiB"),),
 )
 
 
@@ -71,6 +68,5 @@ RENEWALS_OF_MANY_UIDS = Row(
         memory_held(
             count(sizes) * _LEASE_MIB + _UIDS * _CONNECTION_MIB, "leases of 2.6 KiB, processes of 9.5 KiB"
         ),
-        _LEFT,
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.bench.attack.asking import Link
-from tests.bench.attack.bounds import Bound, memory_held, memory_left
+from tests.bench.attack.bounds import Bound, memory_held
 from tests.bench.attack.host import Host
 from tests.bench.attack.people import GREEDY_USERS, Stage, connected, uid_of
 from tests.bench.attack.row import Attack, Row
@@ -39,7 +39,6 @@ LISTINGS = Row(
     lambda _: (
         OPERATOR_S,
         memory_held(_LISTING_MIB * 4, "a listing for each reading that is under way"),
-        memory_left(),
     ),
     besides={"operator": (None, lists)},
     figures_of=_figures,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import repeat
 
 from tests.bench.attack.asking import Link, together
-from tests.bench.attack.bounds import Bound, memory_held, memory_left
+from tests.bench.attack.bounds import Bound, memory_held
 from tests.bench.attack.host import Host
 from tests.bench.attack.people import FIRST_OF_MANY, VICTIMS, Stage, connected_by, uid_of
 from tests.bench.attack.row import Attack, Row
@@ -27,8 +27,8 @@ def _be_refused(host: Host, stage: Stage) -> None:
 
 
 def _figures(seen: dict[str, Seen], host: Host) -> dict[str, float]:
-    """A line that says how many were left out hides them."""
-    of_the_victim = rf"event=operator_denied .*\buid={uid_of(VICTIMS[0])}\b"
+    """A line of its own has the pid. One that says how many were left out has none."""
+    of_the_victim = rf"event=operator_denied .*\bpid=\d+ uid={uid_of(VICTIMS[0])}\b"
     written = len(re.findall(of_the_victim, host.log()))
     asked = seen["logged"].counts["lines"]
     return {"lines": asked, "lines hidden": max(0, asked - written)}
@@ -38,7 +38,7 @@ LOG = Row(
     "log",
     "30 uids of one user are refused all the time, each time with a line in the log.",
     lambda _: [Attack(None, _be_refused)],
-    lambda _: (HIDDEN, memory_held(0, "nothing that lasts"), memory_left()),
+    lambda _: (HIDDEN, memory_held(0, "nothing that lasts")),
     besides={"logged": (uid_of(VICTIMS[0]), is_logged)},
     figures_of=_figures,
 )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+from contextlib import suppress
 from functools import partial
 
 from tests.bench.attack.asking import LINKS, Link, rest, together, worked
-from tests.bench.attack.bounds import memory_held, memory_left
+from tests.bench.attack.bounds import NOTHING_LEFT, memory_held
 from tests.bench.attack.host import Host
-from tests.bench.attack.people import GREEDY, Stage, connected, uid_of
+from tests.bench.attack.people import GREEDY, Stage, connected, die_with_parent, uid_of
 from tests.bench.attack.row import Attack, Row, Sizes
 from tests.harness.attackers import say
 from tests.harness.wire import request
@@ -19,7 +22,8 @@ _SLOTS = 64
 _LEASE_MIB, _SLOTS_MIB, _MULTI_MIB = 3.4 / 1024, 85 / 1024, 447 / 1024
 
 # 64 commands of 126 names, of 3 bytes each: just what a MULTI takes.
-_MULTI = request("MULTI") + request("DEL", *(f"{number:03x}" for number in range(126))) * 64
+_COMMANDS = 64
+_MULTI = request("MULTI") + request("DEL", *(f"{number:03x}" for number in range(126))) * _COMMANDS
 
 
 def _leases(sizes: Sizes) -> int:
@@ -34,20 +38,51 @@ def _waiters(sizes: Sizes) -> int:
     return sizes.of(250, 312)
 
 
-def _hold(sizes: Sizes, host: Host, stage: Stage) -> None:
+def _hold_twice(sizes: Sizes, host: Host, stage: Stage) -> None:
+    """The first time by a child that ends."""
+    said, says = os.pipe()
+    child = os.fork()
+    if child == 0:
+        die_with_parent()
+        _hold(sizes, host)
+        os.write(says, b"x")
+        rest()
+    os.read(said, 1)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    host.wait_given_back()
+    stage.ready()
+    for name, value in _hold(sizes, host).items():
+        stage.tell(name, value)
+    rest()
+
+
+def _hold(sizes: Sizes, host: Host) -> dict[str, int]:
     links = [Link(one) for one in connected(host.socket, LINKS)]
     long = "n" * 506
     names = (request("LOCK", f"{long}{number:06}", _LONG_MS) for number in range(_leases(sizes)))
-    stage.tell("taken", sum(worked(replies) for replies in together(links, names)))
+    taken = sum(worked(replies) for replies in together(links, names))
     slots = (request("LOCK", "slots", _LONG_MS, "SLOTS", _SLOTS) for _ in range(_SLOTS))
     for _ in together(links, slots):
         pass
-    kept = [_said(host, request("LOCK", "slots", _LONG_MS, "SLOTS", _SLOTS, "WAIT", _WAIT_MS))
-            for _ in range(_waiters(sizes))]  # fmt: skip
-    kept += [_said(host, _MULTI) for _ in range(_multis(sizes))]
-    stage.tell("connections", len(kept))
-    stage.ready()
-    rest()
+    waits = request("LOCK", "slots", _LONG_MS, "SLOTS", _SLOTS, "WAIT", _WAIT_MS)
+    _KEPT.extend(_said(host, waits) for _ in range(_waiters(sizes)))
+    for _ in range(_multis(sizes)):
+        _KEPT.append(_said(host, _MULTI))
+        _is_taken_in(_KEPT[-1])
+    return {"taken": taken, "connections": len(_KEPT)}
+
+
+def _is_taken_in(multi: socket.socket) -> None:
+    """Each of its commands is answered, by an error where it is refused."""
+    link = Link(multi)
+    with suppress(OSError):
+        for _ in range(1 + _COMMANDS):
+            link.hear()
+
+
+_KEPT: list[socket.socket] = []
+"""Of this process."""
 
 
 def _said(host: Host, data: bytes) -> socket.socket:
@@ -58,16 +93,16 @@ def _said(host: Host, data: bytes) -> socket.socket:
 
 HELD = Row(
     "memory held",
-    "One user holds leases with names of 512 bytes, waits for one of 64 slots, and leaves MULTIs open.",
-    lambda sizes: [Attack(uid_of(GREEDY), partial(_hold, sizes))],
+    "One user holds leases with names of 512 bytes, waits for one of 64 slots, leaves MULTIs open; twice.",
+    lambda sizes: [Attack(uid_of(GREEDY), partial(_hold_twice, sizes))],
     lambda sizes: (
         memory_held(
             _leases(sizes) * _LEASE_MIB + _waiters(sizes) * _SLOTS_MIB + _multis(sizes) * _MULTI_MIB,
             "leases of 3.4 KiB, waiters for slots of 85, MULTIs of 447",
         ),
-        memory_left(),
+        NOTHING_LEFT,
     ),
-    seconds=3.0,
+    seconds=10.0,
 )
 
 _ROUNDS = 6
@@ -90,24 +125,13 @@ def _leave(sizes: Sizes, host: Host, stage: Stage) -> None:
 
 
 def _round(sizes: Sizes, host: Host, behind: bytes) -> None:
-    """Each is read before it is closed, or there is nothing of it to be left."""
-    for data, times in ((_MULTI, sizes.of(60, 500)), (behind, sizes.of(20, 100))):
-        for _ in range(times):
-            with Link(_said(host, data)).socket as link:
-                _until_taken_in(link, data is _MULTI)
-
-
-def _until_taken_in(link: socket.socket, answers: bool) -> None:
-    """A MULTI answers each of its commands; behind a WAIT nothing is answered: the agent has read it when
-    the next connection's PING is answered."""
-    if answers:
-        link.recv(65_536)
-        return
-    with socket.socket(socket.AF_UNIX) as other:
-        other.settimeout(60.0)
-        other.connect(link.getpeername())
-        other.sendall(request("PING"))
-        other.recv(64)
+    """Each is taken in before it is closed, or there is nothing of it to be left."""
+    for _ in range(sizes.of(60, 500)):
+        with _said(host, _MULTI) as link:
+            _is_taken_in(link)
+    for _ in range(sizes.of(20, 100)):
+        with _said(host, behind), _said(host, request("PING")) as after:
+            Link(after).hear()
 
 
 LEFT = Row(
@@ -116,7 +140,7 @@ LEFT = Row(
     lambda sizes: [Attack(uid_of(GREEDY), partial(_leave, sizes))],
     lambda _: (
         memory_held(40, "one MULTI of 447 KiB and one connection of 89 at a time, and what remembers tokens"),
-        memory_left(),
+        NOTHING_LEFT,
     ),
     seconds=8.0,
 )

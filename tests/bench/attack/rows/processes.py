@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.bench.attack.asking import Link, rest
-from tests.bench.attack.bounds import Bound, memory_held, memory_left
+from tests.bench.attack.bounds import Bound, memory_held
 from tests.bench.attack.host import Host
 from tests.bench.attack.people import GREEDY, VICTIMS, Stage, connected, die_with_parent, uid_of
 from tests.bench.attack.row import Attack, Row, Sizes
@@ -72,7 +72,6 @@ PROCESSES = Row(
         WEAKER,
         REFUSED,
         memory_held(sizes.of(300, 660) * _PROCESS_MIB, "processes and leases of 12 KiB"),
-        memory_left(),
     ),
     besides={"new processes": (uid_of(VICTIMS[0]), locks_in_new_processes)},
     figures_of=_figures,

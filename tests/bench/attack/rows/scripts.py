@@ -8,7 +8,7 @@ from functools import partial
 from itertools import count
 
 from tests.bench.attack.asking import Link, together
-from tests.bench.attack.bounds import Bound, memory_held, memory_left
+from tests.bench.attack.bounds import Bound, memory_held
 from tests.bench.attack.host import Host
 from tests.bench.attack.people import FIRST_OF_MANY, VICTIMS, Stage, connected_by, uid_of
 from tests.bench.attack.row import Attack, Row, Sizes
@@ -45,7 +45,7 @@ NEW_SCRIPTS = Row(
     "new scripts",
     "40 uids of one user send a script with a new text each time, while a library loads its own.",
     lambda sizes: [Attack(None, partial(_send_new_ones, sizes))],
-    lambda _: (REFUSED, memory_held(8, "scripts that are remembered"), memory_left()),
+    lambda _: (REFUSED, memory_held(8, "scripts that are remembered")),
     besides={"library": (uid_of(VICTIMS[0]), loads_a_library)},
     figures_of=_figures,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tests.bench.attack.asking import rest
-from tests.bench.attack.bounds import Bound, memory_held, memory_left
+from tests.bench.attack.bounds import Bound, memory_held
 from tests.bench.attack.host import Host
 from tests.bench.attack.people import GREEDY, VICTIMS, Stage, connected, uid_of
 from tests.bench.attack.row import Attack, Row, Sizes, spread
@@ -37,7 +37,6 @@ UNREAD = Row(
     lambda _: (
         READ_P99,
         memory_held(_BUFFERED_MIB + _LISTED_MIB, "32 MiB that are buffered for a user, and a listing"),
-        memory_left(),
     ),
     besides={"reads": (uid_of(VICTIMS[0]), reads)},
     figures_of=_figures,

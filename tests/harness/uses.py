@@ -25,13 +25,13 @@ class Asking(Wire):
     """A connection that notes what is asked."""
 
     def __init__(self, path: Path, asked: set[str]) -> None:
-        self._asked = asked
+        self.asked = asked
         super().__init__(path)
 
     def send(self, *words: Word) -> None:
         name, *more = (str(word).lower() for word in words)
-        self._asked.add(name)
-        self._asked.add(f"{name}|{more[0]}" if more else name)
+        self.asked.add(name)
+        self.asked.add(f"{name}|{more[0]}" if more else name)
         super().send(*words)
 
 
@@ -50,7 +50,11 @@ class App:
         return f"{text}:{self._mine}"
 
     def connect(self) -> Asking:
-        return Asking(self._path, self.asked)
+        """It has been let in: who only connects and closes fills the kernel's line (EAGAIN)."""
+        wire = Asking(self._path, set())
+        assert wire.ask("PING") == b"PONG"
+        wire.asked = self.asked
+        return wire
 
     def ask(self, *words: Word) -> Any:
         """What is answered, which must be no error."""

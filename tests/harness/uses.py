@@ -448,6 +448,17 @@ def close_with_unlocks_behind_a_wait(app: App, _: int) -> None:
         behind.send("PING")
 
 
+@use("lock", "hello")
+def close_with_what_has_not_begun_behind_a_wait(app: App, _: int) -> None:
+    """What begins only when all before it is answered."""
+    with app.connect() as behind:
+        behind.send("LOCK", app.keep("long"), LONG_MS, "WAIT", LONG_MS)
+        for n in range(3):
+            behind.send("LOCK", f"not begun {n}", LONG_MS)
+        behind.send("HELLO", 2)
+        app.ask("PING")
+
+
 @use("info", "locks")
 def close_with_long_replies_unread(app: App, _: int) -> None:
     with app.connect() as wire:

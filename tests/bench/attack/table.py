@@ -49,11 +49,17 @@ class Line:
         """Failures by their words, and the row's own figures."""
         assert self.measured is not None
         failures = [f"{count} {word}" for word, count in self.measured.failures.most_common(6)]
-        own = [f"{name} {value:.4g}" for name, value in self.measured.figures.items() if name not in _SHOWN]
+        own = [
+            f"{name} {_short(value)}" for name, value in self.measured.figures.items() if name not in _SHOWN
+        ]
         if self.measured.figures.get("still_busy"):
             own.append("not all had ended when RSS was looked at last")
         parts = ([f"failures: {', '.join(failures)}"] if failures else []) + own
         return [f"{'':<24}   {' · '.join(parts)}"] if parts else []
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:.1f}"
 
 
 def _columns(figures: Figures) -> str:

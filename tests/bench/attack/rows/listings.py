@@ -11,9 +11,11 @@ from tests.bench.attack.victims import Seen, lists
 from tests.harness.wire import request
 
 _LISTING_MIB = 20
+_LISTED = 9_000
+"""LOCKS lists 10,000 at most."""
 OPERATOR_S = Bound(
-    "operator_s", 5, "s: the longest LOCKS of an operator. Alone it takes 1.5 s of 15,000 leases, and one "
-    "that is under way is waited for",
+    "operator_s", 5, "s: the longest LOCKS of an operator. Alone it takes two, and one that is under way is "
+    "waited for",
 )  # fmt: skip
 
 
@@ -42,6 +44,6 @@ LISTINGS = Row(
     ),
     besides={"operator": (None, lists)},
     figures_of=_figures,
-    leases=lambda sizes: sizes.of(15_000, 15_000),
+    leases=lambda sizes: sizes.of(_LISTED, _LISTED),
     seconds=12.0,
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
-from itertools import repeat
+from itertools import cycle
 
-from tests.bench.attack.asking import Link, together
+from tests.bench.attack.asking import Link
 from tests.bench.attack.bounds import Bound, memory_held
 from tests.bench.attack.host import Host
 from tests.bench.attack.people import FIRST_OF_MANY, VICTIMS, Stage, connected_by, uid_of
@@ -15,6 +16,7 @@ from tests.bench.attack.victims import Seen, is_logged
 from tests.harness.wire import request
 
 _UIDS = 30
+_EACH_S = 0.1
 HIDDEN = Bound("lines hidden", 0, "nobody's line is hidden by others' lines")
 
 
@@ -22,8 +24,11 @@ def _be_refused(host: Host, stage: Stage) -> None:
     uids: Sequence[int] = range(FIRST_OF_MANY, FIRST_OF_MANY + _UIDS)
     links = [Link(link) for uid in uids for link in connected_by(uid, host.socket, 1)]
     stage.ready()
-    for _ in together(links, repeat(request("FORCERELEASE", "logged"))):
-        pass
+    # Each as often as a user's lines are written, one after the other: there is never room for long.
+    for link in cycle(links):
+        link.socket.sendall(request("FORCERELEASE", "logged"))
+        link.hear()
+        time.sleep(_EACH_S / _UIDS)
 
 
 def _figures(seen: dict[str, Seen], host: Host) -> dict[str, float]:

@@ -19,7 +19,7 @@ _RECORD_MIB = 0.9 / 1024
 
 
 def _leases(sizes: Sizes) -> int:
-    return sizes.of(12_000, 22_000)
+    return sizes.of(22_000, 50_000)
 
 
 def _hold(sizes: Sizes, host: Host, stage: Stage) -> None:

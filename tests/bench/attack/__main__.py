@@ -16,6 +16,7 @@ import click
 import tests.bench.attack as package
 from tests.bench.attack.bounds import Figures, broken
 from tests.bench.attack.host import attacked_host
+from tests.bench.attack.people import bury_orphans, take_in_orphans
 from tests.bench.attack.row import Row, Sizes, measure
 from tests.bench.attack.rows import ROWS
 from tests.bench.attack.rows.nothing import NOTHING
@@ -39,6 +40,7 @@ def measured(rows: Sequence[Row], sizes: Sizes) -> Iterator[Line]:
         yield from (Line(row.name, None, why_not="only root can be several users") for row in rows)
         return
     nothing: Figures = {}
+    take_in_orphans()
     with ExitStack() as stack:
         host = stack.enter_context(attacked_host())
         for row in rows:
@@ -47,6 +49,8 @@ def measured(rows: Sequence[Row], sizes: Sizes) -> Iterator[Line]:
             except Exception as failure:
                 yield Line(row.name, None, why_not=f"{type(failure).__name__}: {failure}")
                 continue
+            finally:
+                bury_orphans(host.pids())
             nothing = nothing or found.figures
             yield Line(row.name, found, broken(row.all_bounds(sizes), found.figures, nothing))
 

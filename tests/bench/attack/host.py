@@ -70,6 +70,9 @@ class Host:
             for keys in _some(list(master.scan_iter(scripts.LEASE_PREFIX + b"*", count=10_000))):
                 master.unlink(*keys)
 
+    def pids(self) -> set[int]:
+        return {self.cluster.agent.pid, *(master.pid for master in self._masters)}
+
     def memory_mib(self) -> float:
         return memory_kib(self.cluster.agent.pid) / 1024
 

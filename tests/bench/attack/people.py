@@ -9,17 +9,18 @@ import pwd
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from tests.harness.processes import children_of, state_of
 from tests.harness.users import become
 
 _FORK = multiprocessing.get_context("fork")
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 VICTIMS = ("www-data", "mail", "news")
 GREEDY = "games"
@@ -116,6 +117,19 @@ def _live(uid: int | None, work: Work, nice: int, line: Connection) -> None:
 def die_with_parent() -> None:
     """Behind every change of user, which takes it back."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def take_in_orphans() -> None:
+    """Children of attackers that were ended become this process's, wherever there is no init that waits for
+    the dead."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def bury_orphans(known: Collection[int]) -> None:
+    """All dead children but those that are known here: whoever has started those waits for them."""
+    for pid in children_of(os.getpid()):
+        if pid not in known and state_of(pid) == "Z":
+            os.waitpid(pid, 0)
 
 
 def connected(path: Path, count: int) -> list[socket.socket]:

@@ -14,7 +14,7 @@ from lockd.masters import survey
 from lockd.masters.survey import ASKINGS_MOST, Asking
 from lockd.server.commands.listings import Listings
 from lockd.server.commands.readings import Readings, Surveys
-from lockd.server.lanes import Lane
+from tests.harness.waiting import PATIENCE_S
 
 ROOT = 0
 
@@ -28,7 +28,8 @@ class Read:
         self.failure: Exception | None = None
         self._go_on = asyncio.Event()
 
-    async def all_copies(self, _fleet: Any, askings: Sequence[Asking], _through: Any) -> None:
+    async def all_copies(self, _fleet: Any, askings: Sequence[Asking], through: Any) -> None:
+        self.through = through
         self.begun.append([str(asking.wanted) for asking in askings])
         self._go_on.clear()
         await self._go_on.wait()
@@ -61,7 +62,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Read:
 @pytest.fixture
 def surveys(read: Read) -> Surveys:
     fleet: Any = None
-    return Surveys(fleet, Lane(0))
+    return Surveys(fleet, Readings())
 
 
 def asks(surveys: Surveys, uid: int, name: str) -> asyncio.Task[survey.Listing]:
@@ -131,6 +132,20 @@ async def test_who_is_put_off_is_the_first_of_all_users_in_the_next(surveys: Sur
     assert [(await task).answered for task in (*first[1:], second)] == [2, 2, 2]
 
 
+async def test_an_operator_does_not_wait_in_the_users_lane(surveys: Surveys, read: Read):
+    """Nor does the survey for whose end he waits: the lane may be full of what users list."""
+    user = asks(surveys, 1000, "user")
+    await settle()
+    never: Any = SimpleNamespace(through=lambda _uid, _steps: asyncio.Event().wait())
+    surveys._readings.lane, done = never, list[str]()
+    operator = asks(surveys, ROOT, "operator")
+    for _ in ("user", "operator"):
+        await settle()
+        await asyncio.wait_for(read.through(map(done.append, ["a page"])), PATIENCE_S)
+        await read.ends()
+    assert (user.done(), operator.done(), len(done)) == (True, True, 2)
+
+
 async def test_what_breaks_one_survey_breaks_no_other(surveys: Surveys, read: Read):
     first = asks(surveys, 1000, "first")
     await settle()
@@ -170,6 +185,8 @@ def session_with_room_for(most: int) -> Any:
 async def test_of_a_reply_that_its_user_has_no_room_for_no_more_is_made_than_there_is_room_for():
     listings = Listings.__new__(Listings)
     listings._readings = Readings()
+    shared: Any = SimpleNamespace(permissions=SimpleNamespace(is_admin=lambda _: False))
+    listings._shared = shared
     made = count()
     rows = ({"name": b"x" * 1_000, "n": next(made)} for _ in range(9_000))
     assert await listings._listing(session_with_room_for(1_000_000), rows) == b"-LIMIT\r\n"

@@ -1,6 +1,7 @@
 """Slow readings: a few at a time, and those that take the event loop's time in small pieces, see lanes.py."""
 
 import asyncio
+from collections.abc import Iterable
 from functools import partial
 
 from lockd.masters import survey
@@ -12,12 +13,17 @@ _RESTS = 3
 
 
 class Readings:
-    """Shared by all commands that read. signals: clients that wait for a lock look at it again and again."""
+    """Shared by all commands that read. signals: clients that wait for a lock look at it again and again.
+    operators: their lane, as theirs must not wait for what users list."""
 
     def __init__(self) -> None:
         self.listings = ConcurrencyLimit(at_once=8, per_user=2)
         self.signals = ConcurrencyLimit(at_once=2, per_user=1)
         self.lane = Lane(_RESTS)
+        self.operators = Lane(_RESTS)
+
+    def lane_of(self, *, operator: bool) -> Lane:
+        return self.operators if operator else self.lane
 
 
 class _Question:
@@ -35,9 +41,9 @@ class Surveys:
     its answer must not be older than the question. One is under way; who asks meanwhile waits for the next.
     """
 
-    def __init__(self, fleet: Fleet, lane: Lane) -> None:
+    def __init__(self, fleet: Fleet, readings: Readings) -> None:
         self._fleet = fleet
-        self._lane = lane
+        self._readings = readings
         self._line = Line[_Question]()
         self._task: asyncio.Task[None] | None = None
 
@@ -52,6 +58,11 @@ class Surveys:
         finally:
             question.asking.gone = True
             self._line.drop(uid, question, first=first)
+
+    async def _through(self, question: _Question, steps: Iterable[object]) -> None:
+        """The rest of users' survey is an operator's matter as soon as he waits for its end."""
+        lane = self._readings.lane_of(operator=question.first or self._line.has_first)
+        await lane.through(question.uid, steps)
 
     async def _run(self) -> None:
         try:
@@ -70,7 +81,7 @@ class Surveys:
     async def _answer(self, questions: list[_Question]) -> None:
         askings = [question.asking for question in questions]
         try:
-            await survey.all_copies(self._fleet, askings, partial(self._lane.through, questions[0].uid))
+            await survey.all_copies(self._fleet, askings, partial(self._through, questions[0]))
         except Exception as failure:
             for question in questions:
                 if not question.answer.done():

@@ -26,7 +26,7 @@ R = TypeVar("R")
 LEASES_MOST = 10_000
 """How many leases are listed at most."""
 ASKINGS_MOST = 8
-"""How many questions one survey answers: each takes it longer, by a tenth or so."""
+"""How many questions one survey answers: each makes it a sixth longer."""
 
 # After each page a master has twice as long for votes. A busy one answers late, and so is asked less.
 _RESTS_PER_PAGE = 2
@@ -97,7 +97,8 @@ Wanted = Callable[[bytes, Copy], bool]
 @dataclass(slots=True, eq=False)
 class Asking:
     """One of the questions that a survey answers. gone: nobody waits for its answer. put_off: the answers to
-    all of them were too long together; it has to be asked again."""
+    all of them were too long together; it has to be asked again. count: copies that no question before this
+    one wants."""
 
     wanted: Wanted
     listing: Listing = field(default_factory=Listing)
@@ -109,19 +110,20 @@ class Asking:
     def is_full(self, master: int) -> bool:
         return bool(self.listing.full >> master & 1)
 
-    def take(self, resource: bytes, copy: Copy) -> None:
+    def take(self, resource: bytes, key: tuple[int, bytes], copy: Copy) -> bool:
+        """Whether it is wanted, and new. key: as in a `Listing`."""
         master = copy.master
         if self.is_full(master) or not self.wanted(resource, copy):
-            return
+            return False
         copies = self.listing.by_resource.setdefault(resource, {})
         # SCAN may name a key twice.
-        if (master, copy.nonce) not in copies:
-            if self._by_master[master] == LEASES_MOST:
-                self.listing.full |= 1 << master
-                return
-            self._by_master[master] += 1
-            self.count += 1
-        copies[master, copy.nonce] = copy
+        is_new = key not in copies
+        if is_new and self._by_master[master] == LEASES_MOST:
+            self.listing.full |= 1 << master
+            return False
+        self._by_master[master] += is_new
+        copies[key] = copy
+        return is_new
 
 
 Through = Callable[[Iterable[object]], Awaitable[None]]
@@ -240,12 +242,13 @@ class _Survey:
             asking.listing.answered |= 1 << link.index
 
     def _is_wanted(self, link: Link) -> bool:
-        """Whether somebody has not seen enough of it. The first answer may be as long as any; the others
-        together as long as one: the last of them has to wait for another survey."""
+        """Whether somebody has not seen enough of it. What the first one wants may be as much as any; what
+        the others want besides together as much again, or the last of those waits for another survey."""
         askings, most = self._askings, LEASES_MOST * len(self._fleet.links)
         askings[:] = [asking for asking in askings if not asking.gone]
         while len(askings) > 2 and sum(asking.count for asking in askings[1:]) > most:
-            last = askings.pop()
+            last = next(asking for asking in reversed(askings) if asking.count)
+            askings.remove(last)
             last.put_off, last.listing = True, Listing()
         return not all(asking.is_full(link.index) for asking in askings)
 
@@ -254,8 +257,10 @@ class _Survey:
             resource, copy = _resource_in(key), _copy(self._fleet, link, lease, ttl_ms)
             # No agent with this configuration has granted a longer name, and matching it would take longer.
             if copy is not None and len(key) <= self._longest:
-                for asking in self._askings:
-                    asking.take(resource, copy)
+                key = link.index, copy.nonce
+                takers = [asking for asking in self._askings if asking.take(resource, key, copy)]
+                if takers:
+                    takers[0].count += 1
             yield
 
 

@@ -21,6 +21,10 @@ class Line(Generic[W]):
             False: OrderedDict(),
         }
 
+    @property
+    def has_first(self) -> bool:
+        return bool(self._lines[True])
+
     def add(self, account: str, one: W, *, first: bool) -> None:
         self._lines[first].setdefault(account, OrderedDict())[one] = None
 

@@ -344,9 +344,23 @@ def test_when_all_answers_together_are_too_long_the_last_ones_are_put_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(survey, "LEASES_MOST", 3)
-    first, second, third, none = several(
-        fleet_of(*[honest] * 3), everything, everything, everything, lambda _resource, _copy: False
-    )
-    assert [asking.put_off for asking in (first, second, third, none)] == [False, False, True, True]
-    assert third.listing.by_resource == {}
-    assert resources_in(second.listing) == set(HONEST)
+    pages = [
+        page_of([b"%s:%d" % (name, n) for n in range(3)], cursor)
+        for name, cursor in ((b"first", b"1"), (b"second", b"2"), (b"third", b"3"))
+    ]
+    pages.append(page_of([]))
+    fleet = fleet_of(*[lambda words: pages[int(words[3])]] * 3)
+    names = (b"first", b"second", b"third", b"nothing")
+    askings = several(fleet, *(lambda resource, _, name=name: resource.startswith(name) for name in names))
+    assert [asking.put_off for asking in askings] == [False, False, True, False]
+    assert askings[2].listing.by_resource == {}
+    assert len(resources_in(askings[1].listing)) == 3
+
+
+def test_what_several_want_is_kept_once_and_puts_off_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "LEASES_MOST", 3)
+    askings = several(fleet_of(*[honest] * 3), *[everything] * survey.ASKINGS_MOST)
+    assert not any(asking.put_off for asking in askings)
+    assert all(resources_in(asking.listing) == set(HONEST) for asking in askings)
+    copies = [asking.listing.by_resource[b"a"][0, TOKEN] for asking in askings]
+    assert len({id(copy) for copy in copies}) == 1

@@ -1,12 +1,17 @@
 """Slow readings: a few at a time."""
 
 import asyncio
+from collections.abc import Iterable
 from functools import partial
+from typing import Final
 
 from lockd.masters import survey
 from lockd.masters.fleet import Fleet
 from lockd.server.concurrency import ConcurrencyLimit, Line
 from lockd.server.turns import LoopTurns
+
+OPERATORS: Final = "operators"
+"""The account of what operators list: it does not wait for what else their users do."""
 
 
 class Readings:
@@ -50,6 +55,11 @@ class Surveys:
             question.asking.gone = True
             self._line.drop(account, question, first=first)
 
+    async def _through(self, question: _Question, steps: Iterable[object]) -> None:
+        """The rest of users' survey is an operator's matter as soon as he waits for its end."""
+        is_operators = question.first or self._line.has_first
+        await self._turns.through(OPERATORS if is_operators else question.account, steps)
+
     async def _run(self) -> None:
         try:
             while questions := self._next():
@@ -67,7 +77,7 @@ class Surveys:
     async def _answer(self, questions: list[_Question]) -> None:
         askings = [question.asking for question in questions]
         try:
-            await survey.all_copies(self._fleet, askings, partial(self._turns.through, questions[0].account))
+            await survey.all_copies(self._fleet, askings, partial(self._through, questions[0]))
         except Exception as failure:
             for question in questions:
                 if not question.answer.done():

@@ -13,7 +13,7 @@ import pytest
 from lockd.masters import survey
 from lockd.masters.survey import ASKINGS_MOST, Asking
 from lockd.server.commands.listings import Listings
-from lockd.server.commands.readings import Surveys
+from lockd.server.commands.readings import OPERATORS, Surveys
 from tests.harness.sessions import NeverBusy
 
 ROOT = 0
@@ -28,7 +28,8 @@ class Read:
         self.failure: Exception | None = None
         self._go_on = asyncio.Event()
 
-    async def all_copies(self, _fleet: Any, askings: Sequence[Asking], _through: Any) -> None:
+    async def all_copies(self, _fleet: Any, askings: Sequence[Asking], through: Any) -> None:
+        self.through = through
         self.begun.append([str(asking.wanted) for asking in askings])
         self._go_on.clear()
         await self._go_on.wait()
@@ -131,6 +132,23 @@ async def test_who_is_put_off_is_the_first_of_all_users_in_the_next(surveys: Sur
     assert [(await task).answered for task in (*first[1:], second)] == [2, 2, 2]
 
 
+async def test_what_an_operator_waits_for_is_not_read_in_a_users_turn(surveys: Surveys, read: Read):
+    """Nor is the rest of a survey for whose end he waits."""
+    turns: Any = surveys._turns
+    accounts, done = list[str](), list[str]()
+    turns.add = lambda account, work: (accounts.append(account), work(1 << 62))
+    user = asks(surveys, 1000, "user")
+    await settle()
+    await read.through(map(done.append, ["a page"]))
+    operator = asks(surveys, ROOT, "operator")
+    for _ in ("user", "operator"):
+        await settle()
+        await read.through(map(done.append, ["a page"]))
+        await read.ends()
+    assert (user.done(), operator.done(), len(done)) == (True, True, 3)
+    assert accounts == ["1000", OPERATORS, OPERATORS]
+
+
 async def test_what_breaks_one_survey_breaks_no_other(surveys: Surveys, read: Read):
     first = asks(surveys, 1000, "first")
     await settle()
@@ -171,7 +189,9 @@ def session_with_room_for(most: int) -> Any:
 
 async def test_of_a_reply_that_its_user_has_no_room_for_no_more_is_made_than_there_is_room_for():
     listings = Listings.__new__(Listings)
-    listings._shared = SimpleNamespace(turns=NeverBusy())  # type: ignore[assignment]
+    listings._shared = SimpleNamespace(
+        turns=NeverBusy(), permissions=SimpleNamespace(is_admin=lambda _peer: False)
+    )  # type: ignore[assignment]
     made = count()
     rows = ({"name": b"x" * 1_000, "n": next(made)} for _ in range(9_000))
     assert await listings._listing(session_with_room_for(1_000_000), rows) == b"-LIMIT\r\n"

@@ -113,12 +113,14 @@ class Agent:
         self.turns = LoopTurns(
             self.locks.turns, lambda failure: self.incidents.internal_error("a job failed", failure)
         )
+        accounts = Accounts(boottime_ns, UserDatabase().ask)
+        log.account_of = accounts.of_user
         self.shared = Shared(
             host=self.host,
             current=current,
             locks=self.locks,
             turns=self.turns,
-            account_of=Accounts(boottime_ns, UserDatabase().ask).of,
+            account_of=accounts.of,
             quotas=self.quotas,
             buffers=Buffers(current, self.quotas),
             permissions=Permissions(config),

@@ -62,6 +62,9 @@ SIDE_BY_SIDE := $(BIN)/python -m pytest --durations=15 --numprocesses $(WORKERS)
 IN_THE_LAB := $(LAB_VENV)/bin/python -m pytest --durations=15 tests/lab
 PLAYS_THAT_MATTER_MOST := 'site.yml on real hosts' '$(IN_THE_LAB) -m "not thorough"'
 
+# Beside all else, which takes longer: it waits most of the time, and gives way.
+SOAK := nice -n 5 $(BIN)/python -m tests.bench.soak --minutes 60
+
 ifeq ($(strip $(ARGS)),)
 # CI runs this, too. What an ordinary change can break is in it: two lanes, since half of it waits.
 test: ## Lint, types, tests, every rule taken out, and as root site.yml on real hosts: 20 minutes (ARGS='-k fence': those tests)
@@ -73,13 +76,14 @@ test: ready-tests lint
 	$(BIN)/python -m pytest $(ARGS)
 endif
 
-test-all: ## Everything, two hours: every play, other languages, drop-in libraries, chaos, long searches, the agent compiled
+test-all: ## Everything, two hours: every play, other languages, drop-in libraries, chaos, long searches, an hour's soak, the agent compiled
 	@$(PARTS) test-all --keep --first $(SET_UP) \
 	  --lane $(LOOKS) 'every play on real hosts' '$(IN_THE_LAB)' \
 	  --lane 'tests, simulator, models, chaos' '$(SIDE_BY_SIDE)' \
 	    'the agent compiled' '$(MAKE) test-compiled' \
 	    'the newest Python' '$(MAKE) test-newest' \
-	    'the site of the documentation' '$(MAKE) docs'
+	    'the site of the documentation' '$(MAKE) docs' \
+	  --lane 'an hour of mixed use' '$(SOAK)'
 
 keep-results: ## Keep the figures of the last `make test`, which the next ones are compared with: commit tests/results
 	@mkdir -p tests/results && cp build/results/test.json tests/results/

@@ -16,6 +16,7 @@ from redis.connection import UnixDomainSocketConnection
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from lockd import in_line
 from lockd.client.errors import AgentUnreachable, LockLost, error_from
 from lockd.client.requests import HELLO, Request
 from lockd.client.state import PushReceiver
@@ -50,8 +51,14 @@ class AgentConnection(UnixDomainSocketConnection):
         return -1 if sock is None else sock.fileno()
 
     def _connect(self) -> socket.socket:
-        sock: socket.socket = super()._connect()  # type: ignore[no-untyped-call]
-        _greet(sock)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(self.timeout_s)
+            in_line.connect(sock, self.path, self.timeout_s)
+            _greet(sock)
+        except BaseException:
+            sock.close()
+            raise
         return sock
 
     def open(self) -> None:
@@ -145,7 +152,7 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
-            await asyncio.get_running_loop().sock_connect(sock, self.path)
+            await in_line.connect_async(sock, self.path)
             _greet(sock)
             self._reader, self._writer = await asyncio.open_unix_connection(sock=sock)
         except BaseException:

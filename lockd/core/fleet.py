@@ -51,7 +51,7 @@ class Fleet(Generic[AnyLink]):
 
     trusted: the masters whose votes count, as bits. fence_most: the largest fence that the masters' clocks
     allow. looked: the first look at the masters is over: a quorum has a vote, or it is known of each master
-    why it has none.
+    why it has none. answer_ns: how long it takes to hear one of their answers.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class Fleet(Generic[AnyLink]):
         self.trusted = 0
         self.fence_most = SANE_MOST
         self.looked = False
+        self.answer_ns = 0
         self.before_sending: Callable[[], None] = _nothing
         self._spell = speller
         self._gained_ns = clocks.gained_ns

@@ -23,10 +23,12 @@ class Masters(Protocol):
     On one master, requests about one lease arrive in the order in which they were sent, even across a broken
     connection (rule 3).
 
-    before_sending: called before any request goes out.
+    before_sending: called before any request goes out. answer_ns: how long it takes here to hear one of their
+    answers.
     """
 
     before_sending: Callable[[], None]
+    answer_ns: int
 
     @property
     def agreeing(self) -> int:

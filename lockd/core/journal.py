@@ -36,6 +36,11 @@ _HEAD = struct.Struct(">14sH")
 _FRAME = struct.Struct(">III")
 _LONGEST_FRAME = 1 << 20
 _LONGEST_UNWRITTEN = 1 << 16
+_PART_BYTES = 1 << 16
+_NOTED_MOST = _PART_BYTES // 4
+_GONE_BYTES = 64
+GROWN = 3
+"""A journal that is so many times as long as what is live is written anew."""
 _MOST_WORDS = 256
 _NUMBER = struct.Struct(">I")
 _TERMS = struct.Struct(">qqqqIQBB")
@@ -214,6 +219,8 @@ class Seal:
 
 
 SEAL_SIZE = _SEAL.size
+NO_SEAL = Seal(0, 0)
+"""It fits no journal."""
 
 
 def _words(words: Sequence[bytes]) -> bytes:
@@ -471,12 +478,68 @@ def _replayed(frames: Iterator[bytes], form: Format) -> Replayed:
     return replayed
 
 
+class Rewriting:
+    """A journal that is written anew, part after part, while its agent goes on. Until the new one is done and
+    takes its place, the old one is the journal: records are written there, too.
+
+    Each lease is copied as it is when its turn comes. Each record that is written meanwhile comes into the
+    new journal before what is copied after it. So replay comes to the same end as with the old one: a copy
+    says all that was noted of its lease until then, and what is noted later is found behind it. A record of
+    what is not copied yet says no more than its copy will. What is over when its turn comes is not copied.
+
+    seal: of the parts so far.
+    """
+
+    def __init__(self, head: bytes, live: dict[bytes, bytes]) -> None:
+        self._live = live
+        self._left = list(live)
+        self._noted = [head]
+        self._noted_bytes = 0
+        self.seal = NO_SEAL
+
+    def note(self, record: bytes) -> None:
+        """The agent has this to write, into both."""
+        self._noted.append(record)
+        self._noted_bytes += len(record)
+
+    @property
+    def is_behind(self) -> bool:
+        """So much was noted since the last part that the next one has to come now, however busy the agent is.
+        A part copies four times as much: meanwhile either journal grows by a quarter of what is live, at
+        most."""
+        return self._noted_bytes > _NOTED_MOST
+
+    @property
+    def is_done(self) -> bool:
+        """It has everything, as long as nothing else is noted."""
+        return not (self._left or self._noted)
+
+    def part(self, size: int = _PART_BYTES) -> bytes:
+        """What comes next; it may be nothing."""
+        part = b"".join((*self._noted, self._copies(size)))
+        self._noted, self._noted_bytes = [], 0
+        self.seal = self.seal.behind(part)
+        return part
+
+    def _copies(self, size: int) -> bytes:
+        """One record of several leases takes half the time of one for each."""
+        entries = list[bytes]()
+        while self._left and size > 0:
+            entry = self._live.get(self._left.pop())
+            if entry is not None:
+                entries.append(entry)
+                size -= len(entry)
+            size -= _GONE_BYTES
+        return _framed(b"".join(entries)) if entries else b""
+
+
 class Ledger:
     """core.interfaces.Journal: the last entry of each lease, and what has to be written of it.
 
     write: appends to the journal. Entries D (done) are written with the next record; if one gets lost, a
     release is sent that was not needed. Entries E (ending) are written with the next record, too, or before
-    the release goes out (`keep_up`). live_bytes: how long the journal would be if it was written anew.
+    the release goes out (`keep_up`). live_bytes: how long the journal would be if it was written anew, at
+    most. rewriting: that is under way.
     """
 
     def __init__(self, origin: Origin, write: Callable[[bytes], None]) -> None:
@@ -488,11 +551,12 @@ class Ledger:
         self._unwritten = b""
         self._is_due = False
         self.live_bytes = len(self._head)
+        self.rewriting: Rewriting | None = None
 
-    def whole(self) -> bytes:
-        """The journal written anew, without what is over."""
-        self._unwritten, self._is_due = b"", False
-        return self._head + b"".join(map(_framed, self._live.values()))
+    def rewrite(self) -> Rewriting:
+        """Begin a journal without what is over. One that was begun before is not gone on with."""
+        self.rewriting = Rewriting(self._head, self._live)
+        return self.rewriting
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
         self._put(lease.nonce, self._form.held(lease, clock_lows_ns))
@@ -544,7 +608,10 @@ class Ledger:
 
     def _write_out(self, entries: bytes) -> None:
         self._unwritten, self._is_due = b"", False
-        self._write(_framed(entries))
+        record = _framed(entries)
+        if self.rewriting is not None:
+            self.rewriting.note(record)
+        self._write(record)
 
 
 class Unkept:

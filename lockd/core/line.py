@@ -20,11 +20,11 @@ from typing import Final
 from lockd.core.turns import HOUSE, Job, Turns
 from lockd.core.validity import NEVER_NS, NS_PER_MS, NS_PER_S
 
-LEAST: Final = 8
-"""As many are heard in 2 ms, interpreted."""
+LEAST: Final = 16
+"""As many are heard in 2 ms, several at a time."""
 MOST: Final = 512
 _LATE_NS: Final = 2 * NS_PER_MS
-_EACH_MOST_NS: Final = _LATE_NS // 4
+_EACH_MOST_NS: Final = 2 * _LATE_NS // LEAST
 """By how much one ballot makes another wait, at most: twice what it takes to hear it."""
 _REMEMBERED_NS: Final = 10 * NS_PER_S
 """For how long, at least, the shortest round trip is remembered. Masters may become slower."""

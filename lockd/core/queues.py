@@ -1,5 +1,5 @@
-"""The waiting requests for a resource on this host: first come, first served, with one campaign for all of
-them.
+"""The waiting requests for a resource on this host: accounts take turns, and of one account the first that
+came is the first served, with one campaign for all of them.
 
 Some requests in line can't be told yet what they get, because others on their connection have to be answered
 first. Those keep their places, and are passed over until they are ready.
@@ -57,13 +57,13 @@ class Queue:
 
     __slots__ = (
         "_impatient",
+        "_ready",
         "abandoned_by",
         "asked",
         "attempt",
         "kept",
         "lease",
         "place",
-        "ready",
         "recall",
         "refusal",
         "refused_ns",
@@ -81,8 +81,9 @@ class Queue:
         self.resource = resource
         # Leaving in the middle is quick: a request may give up, or its app may go.
         self.waiters: dict[Holder, Job | None] = {}
-        self.ready: list[Holder] = []
-        """The waiters that are not passed over, in the order in which they came."""
+        self._ready: dict[str, list[Holder]] = {}
+        """The waiters of each account that are not passed over, in the order in which they came. The account
+        that was granted it longest ago is the first."""
         self._impatient: dict[Holder, None] | None = None
         """The waiters that don't wait, or not any longer. With thousands that do, not all are looked at for
         each grant. None: there was none yet, as usual when one of many leases is held."""
@@ -135,27 +136,40 @@ class Queue:
 
     def first(self) -> Holder | None:
         """The next in line."""
-        return self.ready[0] if self.ready else None
+        for of_account in self._ready.values():
+            return of_account[0]
+        return None
 
     def joins(self, holder: Holder, timer: Job | None, *, ready: bool) -> None:
         self.waiters[holder] = timer
         if holder.give_up_ns is None:
             self.waits_no_longer(holder)
         if ready:
-            self.ready.append(holder)
+            self._ready.setdefault(holder.account, []).append(holder)
 
     def becomes_ready(self, holder: Holder) -> None:
-        """It is not passed over any more, and goes before all that came after it."""
-        self.ready.insert(bisect_right(self.ready, holder.asked_ns, key=_ARRIVAL), holder)
+        """It is not passed over any more, and goes before all of its account that came after it."""
+        ready = self._ready.setdefault(holder.account, [])
+        ready.insert(bisect_right(ready, holder.asked_ns, key=_ARRIVAL), holder)
 
     def passes_over(self, holder: Holder) -> bool:
         return holder in self.waiters and self._at(holder) is None
+
+    def is_granted(self, holder: Holder) -> Job | None:
+        """It leaves, and it is the turn of the other accounts. Returns the timer of its wait."""
+        timer = self.leaves(holder)
+        if len(self._ready) > 1 and (others := self._ready.pop(holder.account, None)):
+            self._ready[holder.account] = others
+        return timer
 
     def leaves(self, holder: Holder) -> Job | None:
         """The timer of its wait."""
         at = self._at(holder)
         if at is not None:
-            del self.ready[at]
+            ready = self._ready[holder.account]
+            del ready[at]
+            if not ready:
+                del self._ready[holder.account]
         timer = self.waiters.pop(holder)
         if self._impatient is not None:
             self._impatient.pop(holder, None)
@@ -166,12 +180,12 @@ class Queue:
     def clear(self) -> None:
         """All leave."""
         self.waiters.clear()
-        self.ready.clear()
+        self._ready.clear()
         self._impatient = None
 
     def _at(self, holder: Holder) -> int | None:
         """Its place among those that are ready."""
-        ready = self.ready
+        ready = self._ready.get(holder.account, ())
         at = 0 if ready and ready[0] is holder else bisect_left(ready, holder.asked_ns, key=_ARRIVAL)
         while at < len(ready) and ready[at].asked_ns == holder.asked_ns:
             if ready[at] is holder:

@@ -108,6 +108,8 @@ class Turns:
         """By when they wake. One that was to wake later before is there twice."""
         self._level_ns = 0
         """What the account that was served last had used when its turn came."""
+        self._most_ns = NEVER_NS
+        """Accounts that have used more than this rest."""
 
     def at(self, account: str, when_ns: int, due: Due, of: object = None) -> Job:
         """Do this for that account at that time, or when it is its turn after that."""
@@ -147,6 +149,20 @@ class Turns:
         if account != HOUSE:
             share = self._share_of(account)
             share.used_ns = max(share.used_ns, self._level_ns) + cost_ns
+
+    def rest(self) -> None:
+        """Until `go_on`, those that have used more than the one that was served last are not served. Who has
+        used less, or is new, is."""
+        self._most_ns = self._level_ns
+
+    def go_on(self) -> None:
+        """The rest is over."""
+        self._most_ns = NEVER_NS
+
+    @property
+    def is_busy(self) -> bool:
+        """An account has something to do by now."""
+        return self._first_ready() is not None
 
     def is_next(self, account: str) -> bool:
         """Whether no account that has something to do has used less: then it may be served at once, and be
@@ -196,6 +212,8 @@ class Turns:
         self._wake(now_ns)
         while True:
             share = self._house if self._house.ready_as >= 0 else self._first_ready()
+            if share is not None and share is not self._house and share.used_ns > self._most_ns:
+                return None
             if share is None or share.first_ns() <= now_ns:
                 return share
             # What it was ready for was cancelled.

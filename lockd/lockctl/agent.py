@@ -21,18 +21,11 @@ class AgentClient:
     def ask(self, *words: str | int, within_s: float = ANSWER_WITHIN_S) -> Any:
         """The reply to a command. Raises Refused or Unreachable."""
         import redis
-        from redis.backoff import NoBackoff
-        from redis.retry import Retry
+
+        from lockd.lockctl.patient import client_of
 
         try:
-            with redis.Redis(
-                unix_socket_path=self.socket_path,
-                protocol=3,
-                socket_timeout=within_s,
-                retry=Retry(NoBackoff(), 0),
-                decode_responses=True,
-                encoding_errors="surrogateescape",
-            ) as client:
+            with client_of(self.socket_path, within_s) as client:
                 return client.execute_command(*words)
         except redis.ResponseError as error:
             raise Refused.by(str(error), command=str(words[0])) from error

@@ -16,6 +16,8 @@ from lockd.core.notices import Notice, channel_of
 from lockd.masters import scripts
 from lockd.masters.link import Link
 
+_ANSWER_MOST_NS = 1_000_000
+
 
 class Gauge(Protocol):
     """Counts how long the masters take, and which of their votes did not count."""
@@ -67,9 +69,15 @@ class Fleet(fleet.Fleet[Link]):
         def link_to(index: int) -> Link:
             votes = gauge.votes_of(index)
             probed = partial(gauge.probed, index)
-            return Link(index, config, self, clocks.watches[index], votes, probed, channel_of(host))
+            return Link(
+                index, config, self, clocks.watches[index], votes, probed, channel_of(host), self._heard_for
+            )
 
         super().__init__(Configured(config.cluster, names), clocks, scripts, link_to)
+
+    def _heard_for(self, ns: int) -> None:
+        """A moving average: one answer that came while the machine was busy says little."""
+        self.answer_ns += (min(ns, _ANSWER_MOST_NS) - self.answer_ns) // 16
 
     # What core.fleet needs done
 

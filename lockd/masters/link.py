@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from random import random
-from time import CLOCK_BOOTTIME, clock_gettime_ns
+from time import CLOCK_BOOTTIME, clock_gettime_ns, perf_counter_ns
 from typing import Any
 
 import hiredis
@@ -30,6 +30,9 @@ from lockd.transport import Transport, for_loop
 HEARD_AT_ONCE = 64
 """How many answers of one master are heard in a turn of the event loop. An app may wait for any of them, and
 then its reply is written. If thousands arrive together, the others come after what else is due."""
+
+
+_MEASURED_EACH = 16
 
 
 class FutureCall:
@@ -75,9 +78,11 @@ class Link(link.Link):
         voted_after: Callable[[int], None],
         probed_after: Callable[[int], None],
         channel: bytes,
+        heard_for: Callable[[int], None],
     ) -> None:
         """voted_after, probed_after: called with how long votes and readings of its clock took, in ns.
-        channel: carries its notices for this host."""
+        channel: carries its notices for this host. heard_for: called now and then with how long the agent
+        took to hear an answer, in ns."""
         timeouts = config.timeouts
         patience = link.Patience(timeouts.master_ms * NS_PER_MS, timeouts.dead_ms * NS_PER_MS)
         super().__init__(index, listener, watch, patience, _as_sent)
@@ -100,6 +105,8 @@ class Link(link.Link):
         self._closed.set()
         self._look_closer = asyncio.Event()
         self._hurried: asyncio.Task[None] | None = None
+        self._heard_for = heard_for
+        self._chunks = 0
 
     # What core.link needs done
 
@@ -149,7 +156,7 @@ class Link(link.Link):
             self._reader.feed(data)
             self._unfinished_bytes += len(data)
             if not self._lags:
-                self._hear()
+                self._hear_measured()
             if self._unfinished_bytes > LONGEST_BYTES:
                 raise Nonsense(f"an answer of more than {LONGEST_BYTES} bytes")
         except Exception as broken:
@@ -157,6 +164,17 @@ class Link(link.Link):
             self.talks_nonsense(str(broken), boottime_ns())
         if self.state is State.STALLED:
             self.look_if_alive(boottime_ns())
+
+    def _hear_measured(self) -> None:
+        """Each of many times, how long an answer takes is measured: whoever asks pays for it."""
+        self._chunks += 1
+        if self._chunks % _MEASURED_EACH:
+            self._hear()
+            return
+        began_ns, before = perf_counter_ns(), len(self._in_flight)
+        self._hear()
+        if answers := before - len(self._in_flight):
+            self._heard_for((perf_counter_ns() - began_ns) // answers)
 
     def _hear(self) -> None:
         took_ns, gets, heard = 0, self._reader.gets, self.heard

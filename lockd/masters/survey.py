@@ -8,8 +8,8 @@ not end, this look loses that master and nothing else.
 import asyncio
 import re
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -25,6 +25,8 @@ R = TypeVar("R")
 
 LEASES_MOST = 10_000
 """How many leases are listed at most."""
+ASKINGS_MOST = 8
+"""How many questions one survey answers: each makes it a sixth longer."""
 
 # After each page a master has twice as long for votes. A busy one answers late, and so is asked less.
 _RESTS_PER_PAGE = 2
@@ -90,6 +92,40 @@ class Listing:
 
 
 Wanted = Callable[[bytes, Copy], bool]
+
+
+@dataclass(slots=True, eq=False)
+class Asking:
+    """One of the questions that a survey answers. gone: nobody waits for its answer. put_off: the answers to
+    all of them were too long together; it has to be asked again. count: copies that no question before this
+    one wants."""
+
+    wanted: Wanted
+    listing: Listing = field(default_factory=Listing)
+    gone: bool = False
+    put_off: bool = False
+    count: int = 0
+    _by_master: Counter[int] = field(default_factory=Counter)
+
+    def is_full(self, master: int) -> bool:
+        return bool(self.listing.full >> master & 1)
+
+    def take(self, resource: bytes, key: tuple[int, bytes], copy: Copy) -> bool:
+        """Whether it is wanted, and new. key: as in a `Listing`."""
+        master = copy.master
+        if self.is_full(master) or not self.wanted(resource, copy):
+            return False
+        copies = self.listing.by_resource.setdefault(resource, {})
+        # SCAN may name a key twice.
+        is_new = key not in copies
+        if is_new and self._by_master[master] == LEASES_MOST:
+            self.listing.full |= 1 << master
+            return False
+        self._by_master[master] += is_new
+        copies[key] = copy
+        return is_new
+
+
 Through = Callable[[Iterable[object]], Awaitable[None]]
 """Runs steps, each of which is a little work, without holding up the event loop."""
 
@@ -156,21 +192,18 @@ def against(fleet: Fleet, found: Found, best: list[Copy] | None) -> int:
     return found.answered & ~shown & fleet.voting()
 
 
-async def all_copies(fleet: Fleet, wanted: Wanted, through: Through) -> Listing:
-    """Every lease that is wanted. Reads through the masters' data page by page."""
-    listing, began_s = Listing(), time.monotonic()
-    tours = {
-        asyncio.ensure_future(_tour(fleet, link, wanted, through, listing))
-        for link in fleet.links
-        if link.introduced
-    }
+async def all_copies(fleet: Fleet, askings: Sequence[Asking], through: Through) -> None:
+    """For each who asks every lease that is wanted, into its `listing`. Reads through the masters' data page
+    by page."""
+    survey, began_s = _Survey(fleet, list(askings), through), time.monotonic()
+    tours = {asyncio.ensure_future(survey.tour(link)) for link in fleet.links if link.introduced}
     try:
         left = tours
-        while left and listing.answered.bit_count() < fleet.config.quorum:
+        while left and survey.answered.bit_count() < fleet.config.quorum:
             rest_s = began_s + _LONGEST_S - time.monotonic()
             done, left = await asyncio.wait(left, timeout=rest_s, return_when=asyncio.FIRST_COMPLETED)
             if not done:
-                return listing
+                return
         if left:
             took_s = time.monotonic() - began_s
             await asyncio.wait(left, timeout=max(_STRAGGLERS_LEAST_S, _STRAGGLERS_SHARE * took_s))
@@ -179,38 +212,56 @@ async def all_copies(fleet: Fleet, wanted: Wanted, through: Through) -> Listing:
             tour.cancel()
         answers = await asyncio.gather(*tours, return_exceptions=True)
     _raise_our_own(answers)
-    return listing
 
 
-async def _tour(fleet: Fleet, link: Link, wanted: Wanted, through: Through, listing: Listing) -> None:
-    """Add what one master shows. It has answered when that is everything, or as many as are listed."""
-    cursor, count = b"0", 0
-    longest = len(scripts.LEASE_PREFIX) + fleet.config.limits.resource_bytes
+class _Survey:
+    """One reading of everything. answered: the masters that have shown theirs, as bits."""
 
-    def take(flat: list[Any]) -> Iterator[None]:
-        nonlocal count
+    def __init__(self, fleet: Fleet, askings: list[Asking], through: Through) -> None:
+        self._fleet = fleet
+        self._askings = askings
+        self._through = through
+        self._longest = len(scripts.LEASE_PREFIX) + fleet.config.limits.resource_bytes
+        self.answered = 0
+
+    async def tour(self, link: Link) -> None:
+        """Add what one master shows. It has answered when that is everything, or as many as are listed."""
+        cursor, master_s = b"0", self._fleet.config.timeouts.dead_ms / 1000
+        while self._is_wanted(link):
+            asked_s = time.monotonic()
+            async with asyncio.timeout(master_s):
+                page = await link.call(*scripts.page(cursor))
+            rest_s = max(_LEAST_REST_S, _RESTS_PER_PAGE * (time.monotonic() - asked_s))
+            cursor, flat = _page(page)
+            await self._through(self._take(link, flat))
+            if cursor == b"0":
+                break
+            await asyncio.sleep(rest_s)
+        self.answered |= 1 << link.index
+        for asking in self._askings:
+            asking.listing.answered |= 1 << link.index
+
+    def _is_wanted(self, link: Link) -> bool:
+        """Whether somebody has not seen enough of it. What the first one wants may be as much as any; what
+        the others want besides together as much again, or the last of those waits for another survey."""
+        askings, most = self._askings, LEASES_MOST * len(self._fleet.links)
+        askings[:] = [asking for asking in askings if not asking.gone]
+        while len(askings) > 2 and sum(asking.count for asking in askings[1:]) > most:
+            last = next(asking for asking in reversed(askings) if asking.count)
+            askings.remove(last)
+            last.put_off, last.listing = True, Listing()
+        return not all(asking.is_full(link.index) for asking in askings)
+
+    def _take(self, link: Link, flat: list[Any]) -> Iterator[None]:
         for key, lease, ttl_ms in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
-            resource, copy = _resource_in(key), _copy(fleet, link, lease, ttl_ms)
+            resource, copy = _resource_in(key), _copy(self._fleet, link, lease, ttl_ms)
             # No agent with this configuration has granted a longer name, and matching it would take longer.
-            if copy is not None and len(key) <= longest and wanted(resource, copy) and count < LEASES_MOST:
-                copies = listing.by_resource.setdefault(resource, {})
-                count += (link.index, copy.nonce) not in copies  # SCAN may name a key twice
-                copies[link.index, copy.nonce] = copy
+            if copy is not None and len(key) <= self._longest:
+                key = link.index, copy.nonce
+                takers = [asking for asking in self._askings if asking.take(resource, key, copy)]
+                if takers:
+                    takers[0].count += 1
             yield
-
-    while count < LEASES_MOST:
-        asked_s = time.monotonic()
-        async with asyncio.timeout(fleet.config.timeouts.dead_ms / 1000):
-            page = await link.call(*scripts.page(cursor))
-        rest_s = max(_LEAST_REST_S, _RESTS_PER_PAGE * (time.monotonic() - asked_s))
-        cursor, flat = _page(page)
-        await through(take(flat))
-        if cursor == b"0":
-            break
-        await asyncio.sleep(rest_s)
-    else:
-        listing.full |= 1 << link.index
-    listing.answered |= 1 << link.index
 
 
 async def delete(fleet: Fleet, resource: bytes, nonces: Iterable[bytes]) -> None:

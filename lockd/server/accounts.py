@@ -173,6 +173,12 @@ class Accounts:
             self._asked[uid].append(lambda: changed(self._outside_of_containers(uid, where, None)))
         return self._outside_of_containers(uid, where, owner)
 
+    def of_user(self, uid: int) -> str:
+        """As far as that is known without its process, and without asking anybody."""
+        if self._local.has(uid):
+            return f"uid {uid}"
+        return self._outside_of_containers(uid, Where(), self._local.owner_of(uid))
+
     def _outside_of_containers(self, uid: int, where: Where, owner: str | None) -> str:
         if owner is None and self._known.get(uid, (False, 0))[0]:
             return f"uid {uid}"

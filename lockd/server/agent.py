@@ -63,6 +63,8 @@ _SWITCH_S = 500e-6
 _FIRST_LOOK_S = 1.0
 _ENDINGS_S = 1.0
 _JOURNAL_AGAIN_S = 1.0
+_JOURNAL = "the journal"
+"""Writing it anew takes turns with all accounts: it is long, so it does not go first, as the house does."""
 
 
 def serve(config: Config) -> int:
@@ -112,12 +114,14 @@ class Agent:
         self.turns = LoopTurns(
             self.locks.turns, lambda failure: self.incidents.internal_error("a job failed", failure)
         )
+        accounts = Accounts(boottime_ns, UserDatabase().ask)
+        log.account_of = accounts.of_user
         self.shared = Shared(
             host=self.host,
             current=current,
             locks=self.locks,
             turns=self.turns,
-            account_of=Accounts(boottime_ns, UserDatabase().ask).of,
+            account_of=accounts.of,
             quotas=self.quotas,
             buffers=Buffers(current, self.quotas),
             permissions=Permissions(config),
@@ -245,8 +249,8 @@ class Agent:
         return Replayed()
 
     def _take_over(self, replayed: Replayed) -> None:
-        """Take over what the previous agent held. That happens before any app is let in, and is noted before
-        anything about it is sent."""
+        """Take over what the previous agent held. That is noted before anything about it is sent; after apps
+        were let in, it is noted bit by bit (`_look_after_journal`)."""
         if replayed.trouble is not None:
             self.log.warning("journal_torn", why=replayed.trouble)
         counts = take_over(self.locks, replayed, self._started, self._heir, boottime_ns())
@@ -256,7 +260,8 @@ class Agent:
                 lease.holder.process.leases[lease] = None
         for process in [one for one in self.shared.processes.all if one.idle]:
             self.shared.processes.forget(process)
-        self.journal.begin()
+        if self._server is None:
+            self.journal.begin()
         for fate, count in counts.items():
             self.metrics.agent.inherited[fate] += count
         if counts or replayed.endings:
@@ -327,12 +332,12 @@ class Agent:
     def _look_after_journal(self) -> None:
         """While another agent has it, this one tries again and again, and then takes over what that one
         leaves."""
-        if self.journal.is_ours():
-            self.journal.look_after()
-        elif self._beaten_s - self._journal_tried_s >= _JOURNAL_AGAIN_S:
+        if not self.journal.is_ours() and self._beaten_s - self._journal_tried_s >= _JOURNAL_AGAIN_S:
             replayed = self._read_journal()
             if self.journal.is_ours():
                 self._take_over(replayed)
+        if self.journal.look_after():
+            self.turns.add(_JOURNAL, self.journal.step)
 
     async def _look_after_socket(self) -> None:
         """Make sure that the file is there to which apps connect. Apps that are connected go on in any

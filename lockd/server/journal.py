@@ -4,6 +4,9 @@ Nothing waits for a disk, and one write is one record. A seal in the journal's l
 memory, identifies the agent's last write, so that an older copy is told apart. If the journal can't be
 written it is removed, since an old one would be worse than none. The agent then goes on serving: only its
 next restart costs its holders something.
+
+A journal that has grown is written anew, in steps (`Rewriting`), into a second file. The first one is the
+journal until the second one takes its place. Together they are 4.5 times as long as what is live, at most.
 """
 
 import fcntl
@@ -13,12 +16,24 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from time import perf_counter_ns
 
-from lockd.core.journal import SEAL_SIZE, Ledger, Origin, Seal, Unreadable, check_format
+from lockd.core.journal import (
+    GROWN,
+    NO_SEAL,
+    SEAL_SIZE,
+    Ledger,
+    Origin,
+    Rewriting,
+    Seal,
+    Unreadable,
+    check_format,
+)
+from lockd.core.validity import NEVER_NS
 
 _LEAST_BYTES = 1 << 20
 _MOST_BYTES = 1 << 30
-_GROWN = 4
+_FREED_BYTES = 1 << 20
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
@@ -55,10 +70,12 @@ class JournalFile:
         self.failures = 0
         self._failed = failed
         self._file: int | None = None
+        self._fresh: int | None = None
+        self._spent: list[int] = []
         self._lock: int | None = None
         self._bytes = 0
         self.is_last = False
-        self._seal = Seal(0, 0)
+        self._seal = NO_SEAL
         self._seals: mmap.mmap | None = None
 
     def is_ours(self) -> bool:
@@ -72,6 +89,9 @@ class JournalFile:
             if self._lock is None:
                 self._lock = self._locked()
                 self._seals = _seals_in(self._lock)
+                # Of an agent that was killed while it wrote.
+                with suppress(OSError):
+                    os.unlink(self._fresh_path)
             data = self._read()
             self.is_last = any(seal.fits(data) for seal in self._known_seals())
             return data
@@ -97,7 +117,6 @@ class JournalFile:
         return [Seal.read(self._seals[at : at + SEAL_SIZE]) for at in (0, SEAL_SIZE)]
 
     def _sealed(self, seal: Seal, *places: int) -> None:
-        self._seal = seal
         assert self._seals is not None
         for place in places:
             self._seals[place * SEAL_SIZE : (place + 1) * SEAL_SIZE] = seal.text
@@ -121,53 +140,111 @@ class JournalFile:
         return aside
 
     def begin(self) -> None:
-        """Write it anew, with only what is held now. If that fails, no journal is there."""
-        if self._lock is None:
-            return
+        """Write it anew, with only what is held now, in one step. If that fails, no journal is there."""
+        if self._lock is not None and self._rewrite():
+            self.step(NEVER_NS)
+
+    def look_after(self) -> bool:
+        """Now and then: make sure that it is there, and not much longer than what is held. True: from now on
+        `step` has something to do."""
+        if self._lock is None or self.ledger.rewriting is not None:
+            return False
+        if self._file is None:
+            # What another agent has left there is not the last any more: nothing is noted behind it.
+            self._sealed(NO_SEAL, 0, 1)
+            return self._rewrite()
+        most_bytes = max(_LEAST_BYTES, GROWN * self.ledger.live_bytes)
+        return (self._bytes > most_bytes or self._is_gone()) and self._rewrite()
+
+    def step(self, until_ns: int) -> bool:
+        """A lane's job: go on with writing it anew until that instant. True when there is more to do."""
         try:
-            self._write_anew(self.ledger.whole())
+            while self._go_on():
+                if perf_counter_ns() >= until_ns:
+                    return True
         except OSError as failure:
             self._put_aside(str(failure))
-        else:
-            self.trouble = ""
+        return False
 
-    def _write_anew(self, data: bytes) -> None:
-        fresh = f"{self.path}.new"
-        with suppress(FileNotFoundError):
-            os.unlink(fresh)
-        file = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | _FLAGS, 0o600)
+    def _rewrite(self) -> bool:
+        """Begin to write it anew. False: that has failed."""
+        self._drop_rewriting()
         try:
-            _write(file, data)
-            # It fits whichever of the two is there when this agent dies.
-            self._sealed(Seal.of(data), 1)
-            os.rename(fresh, self.path)
-            self._sealed(self._seal, 0)
-        except BaseException:
-            os.close(file)
-            raise
+            with suppress(FileNotFoundError):
+                os.unlink(self._fresh_path)
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | _FLAGS
+            self._fresh = os.open(self._fresh_path, flags, 0o600)
+        except OSError as failure:
+            self._put_aside(str(failure))
+            return False
+        self.ledger.rewrite()
+        return True
+
+    def _go_on(self) -> bool:
+        """For a part of a millisecond. False: there is nothing to do."""
+        rewriting = self.ledger.rewriting
+        if rewriting is None:
+            return self._free_spent()
+        assert self._fresh is not None
+        _write(self._fresh, rewriting.part())
+        if rewriting.is_done:
+            self._take_its_place(rewriting)
+        return True
+
+    def _take_its_place(self, rewriting: Rewriting) -> None:
+        """A seal fits whichever of the two is there when this agent dies. Later the second one has to fit
+        nothing: it would fit older copies of the new journal."""
+        self._seal = rewriting.seal
+        self._sealed(self._seal, 1)
+        os.rename(self._fresh_path, self.path)
+        self._sealed(self._seal, 0)
+        self._sealed(NO_SEAL, 1)
         if self._file is not None:
-            os.close(self._file)
-        self._file, self._bytes = file, len(data)
+            self._spent.append(self._file)
+        self._file, self._bytes, self._fresh = self._fresh, self._seal.size, None
+        self.ledger.rewriting = None
+        self.trouble = ""
+
+    def _free_spent(self) -> bool:
+        """The memory of the file that was there before. To free 60 MB at once takes 40 ms."""
+        if not self._spent:
+            return False
+        file = self._spent[-1]
+        found = os.fstat(file)
+        # Somebody may have moved it, and have it still.
+        if found.st_nlink == 0 and found.st_size > _FREED_BYTES:
+            os.ftruncate(file, found.st_size - _FREED_BYTES)
+        else:
+            os.close(self._spent.pop())
+        return True
 
     def _append(self, record: bytes) -> None:
-        if self._file is None:
-            return
+        if self._file is not None:
+            self._append_to(self._file, record)
+        rewriting = self.ledger.rewriting
+        if rewriting is not None and rewriting.is_behind:
+            self.step(0)
+
+    def _append_to(self, file: int, record: bytes) -> None:
         size = len(record)
         try:
-            written = os.write(self._file, record)
+            written = os.write(file, record)
             if written < size:
-                _write(self._file, record[written:])
-            self._sealed(self._seal.behind(record), 0)
+                _write(file, record[written:])
         except OSError as failure:
             self._put_aside(str(failure))
+            return
+        self._seal = self._seal.behind(record)
+        self._sealed(self._seal, 0)
         self._bytes += size
 
     def _put_aside(self, why: str) -> None:
-        for path in (self.path, f"{self.path}.new"):
-            with suppress(OSError):
-                os.unlink(path)
+        # If it can't be removed, it is at least emptied, and what somebody has put there is no journal.
+        self._sealed(NO_SEAL, 0, 1)
+        self._drop_rewriting()
+        with suppress(OSError):
+            os.unlink(self.path)
         if self._file is not None:
-            # If its folder can't be written to, it is at least emptied.
             with suppress(OSError):
                 os.ftruncate(self._file, 0)
             os.close(self._file)
@@ -177,11 +254,17 @@ class JournalFile:
             self.trouble = why
             self._failed(why)
 
-    def look_after(self) -> None:
-        """Now and then: make sure that it is there, and not much longer than what is held."""
-        most_bytes = max(_LEAST_BYTES, _GROWN * self.ledger.live_bytes)
-        if self._file is None or self._is_gone() or self._bytes > most_bytes:
-            self.begin()
+    def _drop_rewriting(self) -> None:
+        self.ledger.rewriting = None
+        if self._fresh is not None:
+            os.close(self._fresh)
+            self._fresh = None
+            with suppress(OSError):
+                os.unlink(self._fresh_path)
+
+    @property
+    def _fresh_path(self) -> str:
+        return f"{self.path}.new"
 
     def _is_gone(self) -> bool:
         """Someone has cleared out /run, or put another file there."""
@@ -194,10 +277,12 @@ class JournalFile:
     def close(self) -> None:
         """It stays for the next agent."""
         self.ledger.keep_up()
-        for file in (self._file, self._lock):
+        self._drop_rewriting()
+        for file in (self._file, self._lock, *self._spent):
             if file is not None:
                 os.close(file)
         self._file = self._lock = None
+        self._spent.clear()
         if self._seals is not None:
             # It has the lock's file open, too.
             self._seals.close()

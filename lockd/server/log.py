@@ -8,10 +8,13 @@ Apps choose resource names, byte by byte. So every value that could be read as a
 and escaped: no app can begin a line, or add a field to one. A byte that is not UTF-8 is \xNN, a character
 that can't be seen \uNNNN.
 
-Every event has a bucket of 20 lines that fills at 10 a second, for each user that its lines name (`uid`), so
-that one user's events hide no other user's lines. All users of an event together have ten times as much. What
-doesn't fit is counted, and reported as `suppressed=N` in the next line of that event and user, or by `flush`:
-ten thousand leases lost at once must not cost more than the loss itself.
+Every event has a bucket of 20 lines that fills at 10 a second, for each account whose user its lines name
+(`uid`), so that one account's events hide no other's lines, however many uids it has. What doesn't fit is
+counted, and reported as `suppressed=N` in the next line of that event and account, or by `flush`: ten
+thousand leases lost at once must not cost more than the loss itself.
+
+Nothing waits for whoever reads it (spout.py): lines that find no room are left out, and `log_lost` says how
+many.
 """
 
 import logging
@@ -25,13 +28,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from lockd.server.buckets import Buckets
+from lockd.server.spout import Spout, spout_of
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 BURST = 20
 INTERVAL_NS = 100_000_000
-OF_ALL_USERS = 10
-"""How many times as much all users have together."""
-USERS_MOST = 1_000
+ACCOUNTS_MOST = 1_000
 VALUE_CHARS = 4_096
 
 _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
@@ -40,34 +42,33 @@ _SHORT = {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 class _Event:
-    """The lines of one event. suppressed: what was left out and not reported yet, by user (None: no
-    user's)."""
+    """The lines of one event. suppressed: what was left out and not reported yet, by account ('':
+    nobody's)."""
 
-    __slots__ = ("_all", "_users", "level", "suppressed")
+    __slots__ = ("_accounts", "level", "suppressed")
 
     def __init__(self) -> None:
-        self._users = Buckets[int | None](BURST, INTERVAL_NS, USERS_MOST)
-        self._all = Buckets[None](OF_ALL_USERS * BURST, INTERVAL_NS // OF_ALL_USERS, 1)
-        self.suppressed: dict[int | None, int] = {}
+        self._accounts = Buckets[str](BURST, INTERVAL_NS, ACCOUNTS_MOST)
+        self.suppressed: dict[str, int] = {}
         self.level = logging.INFO
 
-    def admits(self, uid: int | None, now_ns: int, level: int) -> bool:
-        if self._users.admits(uid, now_ns) and self._all.admits(None, now_ns):
+    def admits(self, account: str, now_ns: int, level: int) -> bool:
+        if self._accounts.admits(account, now_ns):
             return True
-        if uid not in self.suppressed and len(self.suppressed) >= USERS_MOST:
-            uid = None
-        self.suppressed[uid] = self.suppressed.get(uid, 0) + 1
+        if account not in self.suppressed and len(self.suppressed) >= ACCOUNTS_MOST:
+            account = ""
+        self.suppressed[account] = self.suppressed.get(account, 0) + 1
         self.level = level
         return False
 
-    def left_out(self) -> dict[str, int]:
-        """What was left out and no line has reported yet, as fields: the user if there is only one, else how
-        many."""
-        users, total = list(self.suppressed), sum(self.suppressed.values())
+    def left_out(self) -> dict[str, int | str]:
+        """What was left out and no line has reported yet, as fields: the account if there is only one, else
+        how many."""
+        accounts, total = list(self.suppressed), sum(self.suppressed.values())
         self.suppressed.clear()
-        if len(users) > 1:
-            return {"users": len(users), "suppressed": total}
-        return {"suppressed": total} if users[0] is None else {"uid": users[0], "suppressed": total}
+        if len(accounts) > 1:
+            return {"accounts": len(accounts), "suppressed": total}
+        return {"account": accounts[0], "suppressed": total} if accounts[0] else {"suppressed": total}
 
 
 class EventLog:
@@ -94,6 +95,8 @@ class EventLog:
         self._logger.propagate = False
         self.set_level(level)
         self._clock_ns = clock_ns
+        self.account_of: Callable[[int], str] = "uid {}".format
+        """Who pays for the lines of that user."""
         self._events: dict[str, _Event] = {}
 
     def set_level(self, level: str) -> None:
@@ -129,8 +132,9 @@ class EventLog:
         if lines is None:
             lines = self._events[event] = _Event()
         uid = fields.get("uid")
-        if lines.admits(uid, self._clock_ns(), level):
-            left_out = lines.suppressed.pop(uid, 0)
+        account = "" if uid is None else self.account_of(uid)
+        if lines.admits(account, self._clock_ns(), level):
+            left_out = lines.suppressed.pop(account, 0)
             self._write(event, level, {**fields, "suppressed": left_out} if left_out else fields)
 
     def _write(self, event: str, level: int, fields: Mapping[str, Any]) -> None:
@@ -169,6 +173,31 @@ class EventLog:
 
 class _Stream(logging.StreamHandler[TextIO]):
     """Where the lines go. A line that can't be written is lost: there is nowhere else to report that."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._spout = spout_of(stream)
+        self._told_lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._spout is None:
+            super().emit(record)
+            return
+        try:
+            if self._spout.write(self._line(record)) and self._spout.lost > self._told_lost:
+                self._tell_lost(self._spout)
+        except Exception:
+            self.handleError(record)
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return (self.format(record) + self.terminator).encode(errors="backslashreplace")
+
+    def _tell_lost(self, spout: Spout) -> None:
+        record = logging.LogRecord("lockd", logging.WARNING, "", 0, "log_lost", None, None)
+        record.fields = {"lines": spout.lost - self._told_lost}
+        lost = spout.lost
+        if spout.write(self._line(record)):
+            self._told_lost = lost
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass

@@ -3,7 +3,8 @@ their owners (core/owners.py)."""
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from functools import partial
 from time import perf_counter_ns
 from typing import Any, Protocol, TypeVar
@@ -151,6 +152,7 @@ class Session:
         self._hung_up = False
         self._has_read_all = False
         self._drained: asyncio.Event | None = None
+        self._large_replies: asyncio.Lock | None = None
         self._admitted = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -652,21 +654,31 @@ class Session:
         self._tasks.discard(task)
         self.usage.readings -= 1
 
-    async def hand_over(self, place: Place, reply: bytes) -> None:
-        """Answer with a reply that may be large, and return when there is room for more. That is usually at
-        once, else when the client has read it; a client that doesn't read in time is cut off. A client that
+    @asynccontextmanager
+    async def large_reply(self) -> AsyncIterator[None]:
+        """For replies that may be large: on one connection they are made one after the other, and each when
+        the client has read enough of those before it. A client that doesn't read in time is cut off. One that
         may still send before it reads is not waited for: another listing after this one would block it for
-        ever."""
-        refusal = self.shared.quotas.refuse_reply(self.usage, len(reply))
-        if refusal is not None:
-            self.shared.incidents.limit_hit(refusal, self.peer)
-            reply = replies.error(f"LIMIT {refusal}")
-        self.answer(place, reply)
-        if self.flow.full and self.flow.clogged_bytes:
-            # One event for all that wait: a second reply may be written while the first is unread.
-            if self._drained is None or self._drained.is_set():
+        ever. Nothing that other connections wait for may be kept meanwhile."""
+        if self._large_replies is None:
+            self._large_replies = asyncio.Lock()
+        async with self._large_replies:
+            if self.flow.full and self.flow.clogged_bytes:
                 self._drained = asyncio.Event()
-            await self._drained.wait()
+                await self._drained.wait()
+            yield
+
+    def refuse_reply(self, size: int) -> list[bytes]:
+        """What to answer instead of a reply of that size, which exceeds a limit."""
+        refusal = self.shared.quotas.refuse_reply(self.usage, size)
+        if refusal is None:
+            return []
+        self.shared.incidents.limit_hit(refusal, self.peer)
+        return [replies.error(f"LIMIT {refusal}")]
+
+    def hand_over(self, place: Place, reply: bytes) -> None:
+        """Answer with a `large_reply`."""
+        self.answer(place, *(self.refuse_reply(len(reply)) or [reply]))
 
     async def _finish(self, place: Place, work: Callable[[Place], Coroutine[Any, Any, bytes | None]]) -> None:
         try:

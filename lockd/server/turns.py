@@ -1,6 +1,6 @@
-"""Turns on the event loop (core/turns.py): everything that is due or waits there is done for 2 ms in a turn
-of the loop, and others get the loop in between. Long work is done in bites, so the account that is next waits
-for one bite of another's, and no longer.
+"""Turns on the event loop (core/turns.py): everything that is due or waits there is done for a millisecond in
+a turn of the loop, and others get the loop in between. Long work is done in bites, so the account that is
+next waits for one bite of another's, and no longer.
 
 A single request that arrives while nobody else's turn is next is run at once. If thousands ask for a little
 at the same moment, the others wait for their accounts' turns.
@@ -16,10 +16,18 @@ from lockd.core.turns import Turns
 
 T = TypeVar("T")
 
-TURN_NS = 2_000_000
+TURN_NS = 1_000_000
 """How long is worked in a turn of the event loop, plus one bite at most."""
+_RESTS = 2
+"""For so many times as long as was worked, the loop is left to those who have used less."""
+_BESIDE_NS = 20_000_000
+"""An account that was served at once beside one that works is expected to come back within this time."""
 BITE_NS = 500_000
 """How long one job works at a time, plus one step at most."""
+
+AT_ONCE_NS = 8_000_000
+"""How much is done at once in a turn of the loop. Requests that come together are answered together: masters
+are asked for all of them in one write, and write them to disk at once."""
 
 Work = Callable[[int], bool]
 """Works on something until that instant of `perf_counter_ns`; True when there is more to do."""
@@ -38,6 +46,7 @@ class LoopTurns:
         self._at_once_ns = 0
         """What was done at once in this turn of the loop, and perhaps in the one before."""
         self._forgets = False
+        self._beside_until_ns = self._rest_ends_ns = 0
         of.sooner = self._sooner
 
     # When it is time
@@ -74,25 +83,47 @@ class LoopTurns:
 
     def _work(self) -> int | None:
         """Returns when to go on."""
-        until_ns, run = perf_counter_ns() + TURN_NS, self.of.run
+        began_ns, run = perf_counter_ns(), self.of.run
+        self._rests_no_longer(boottime_ns())
         while True:
             now_ns = boottime_ns()
             next_ns = run(now_ns, 1)
-            if next_ns is None or next_ns > now_ns or perf_counter_ns() >= until_ns:
-                return next_ns
+            if next_ns is None or next_ns > now_ns:
+                break
+            if (worked_ns := perf_counter_ns() - began_ns) >= TURN_NS:
+                next_ns = self._rest(now_ns, worked_ns)
+                break
+        if not self._rest_ends_ns:
+            return next_ns
+        return self._rest_ends_ns if next_ns is None else min(next_ns, self._rest_ends_ns)
+
+    def _rest(self, now_ns: int, worked_ns: int) -> int:
+        """More is due already. If others have used less, those wait for masters, and come back to the loop
+        again and again: for some time it is theirs. Returns when to go on."""
+        if not self._rest_ends_ns and now_ns < self._beside_until_ns:
+            self._rest_ends_ns = boottime_ns() + _RESTS * worked_ns
+            self.of.rest()
+        return self._rest_ends_ns or now_ns
+
+    def _rests_no_longer(self, now_ns: int) -> None:
+        if self._rest_ends_ns and now_ns >= self._rest_ends_ns:
+            self._rest_ends_ns = 0
+            self.of.go_on()
 
     # At once
 
     def may_go_first(self, account: str) -> bool:
         """Whether what it asks may be done at once. If so, say `went_first`."""
-        return self._at_once_ns < TURN_NS and self.of.is_next(account)
+        return self._at_once_ns < AT_ONCE_NS and self.of.is_next(account)
 
     def went_first(self, account: str, began_ns: int) -> None:
         """began_ns: as `perf_counter_ns` has it."""
         cost_ns = perf_counter_ns() - began_ns
+        if self.of.is_busy:
+            self._beside_until_ns = boottime_ns() + _BESIDE_NS
         self.of.served(account, cost_ns)
         self._at_once_ns += cost_ns
-        if self._at_once_ns > TURN_NS // 2 and not self._forgets:
+        if self._at_once_ns > AT_ONCE_NS // 2 and not self._forgets:
             # To do so in each turn of the loop would cost a callback in each.
             self._forgets = True
             asyncio.get_running_loop().call_soon(self._forget)

@@ -472,6 +472,15 @@ class Watched:
         return self.events.count(event)
 
 
+def written_anew(ledger: Ledger) -> bytes:
+    """The journal without what is over."""
+    rewriting, parts = ledger.rewrite(), list[bytes]()
+    while not rewriting.is_done:
+        parts.append(rewriting.part())
+    ledger.rewriting = None
+    return b"".join(parts)
+
+
 def fresh_token() -> bytes:
     return b"%032x" % next(_tokens)
 
@@ -494,7 +503,7 @@ class Host:
         self.written: list[bytes] = []
         """Its journal, record by record."""
         self.ledger = Ledger(self.origin, self.written.append)
-        self.written.append(self.ledger.whole())
+        self.written.append(written_anew(self.ledger))
         parameters_of_locks = RedlockParameters(masters=len(masters), **parameters)
         self.locks = Locks(parameters_of_locks, self.fleet, self.watched, Chance(token), self.ledger)
         self.locks.wall_ahead_ns = WALL_AHEAD_NS

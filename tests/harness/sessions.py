@@ -25,20 +25,24 @@ from lockd.server.turns import LoopTurns, Work
 from tests.harness.configs import a_config
 
 
-class TurnsByHand(LoopTurns):
-    """Without an event loop: what waits for its turn is in `jobs`."""
+class NeverBusy(LoopTurns):
+    """However slow the machine is, what may be done at once is."""
 
     def __init__(self) -> None:
         super().__init__(Turns(), _raise)
+
+    def went_first(self, account: str, began_ns: int) -> None: ...
+
+
+class TurnsByHand(NeverBusy):
+    """Without an event loop: what waits for its turn is in `jobs`."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.jobs: list[Work] = []
 
     def add(self, account: str, work: Work) -> None:
         self.jobs.append(work)
-
-    def may_go_first(self, account: str) -> bool:
-        return True
-
-    def went_first(self, account: str, began_ns: int) -> None: ...
 
 
 def _raise(failure: Exception) -> None:
@@ -51,7 +55,7 @@ class AroundSessions(SimpleNamespace):
     def __init__(self, current: Current | None = None, **more: Any) -> None:
         current = current or Current(a_config())
         quotas = Quotas(current)
-        more.setdefault("turns", LoopTurns(Turns(), _raise))
+        more.setdefault("turns", NeverBusy())
         super().__init__(
             current=current, limits=current.config.limits, quotas=quotas, buffers=Buffers(current, quotas),
             hang_ups=HangUps(), losses=Losses(), claims=Claims(), spares=SpareConnections(), sessions=set(),

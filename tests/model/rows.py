@@ -148,7 +148,6 @@ ROWS = (
         "progress, a crash", "5", LEASES, "-DPATIENT -DCRASHES=1 -DBREAKS=0 -DTTL=2", formula=ENDS, deep=True
     ),
     Row("fences, blocks", "6", FENCES, "-DTRIES=2 -DHINTS=2 -DBLOCK=2", deep=True),
-    Row("fences, three agents", "6", FENCES, "-DTRIES=1 -DAGENTS=3 -DHINTS=1", deep=True),
     Row("tenures, given back", "6", TENURES, "-DGIVES_BACK", deep=True),
     Row("fences, wiped and cut", "6, 8", FENCES, "-DTRIES=1 -DWIPES=1 -DBREAKS=1", deep=True),
 )

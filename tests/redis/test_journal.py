@@ -359,5 +359,5 @@ def test_what_the_agent_left_whose_journal_was_in_use_is_taken_over_when_that_is
         assert "another agent is using it" in str(cluster.client().info("agent")["journal_trouble"])
         assert local(cluster, resource) is None
     assert eventually(lambda: local(cluster, resource))["fence"] == lease["fence"]
-    assert cluster.metric("lockd_journal_ok") == 1
+    eventually(lambda: cluster.metric("lockd_journal_ok") == 1, "it is written bit by bit")
     assert one.ask(2, "UNLOCK", resource, lease["token"]) == 1

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 
-from lockd.core.journal import Ledger, Origin, Seal
+from lockd.core.journal import GROWN, NO_SEAL, Ledger, Origin, Rewriting
 
-_LEAST_BYTES = 4_096
+_LEAST_BYTES = 2_048
+_PART_BYTES = 400
+"""A lease or two: so records come between the parts, and agents die between them."""
 
 
 class Dies(IntEnum):
@@ -35,12 +37,14 @@ class Journal:
 
     def __init__(self) -> None:
         self.data = b""
-        self.seal = Seal(0, 0)
+        self.seal = NO_SEAL
+        self._fresh = b""
+        """What is written of the next one."""
         self.dies: Dies | None = None
         self._older: list[bytes] = []
 
     def begin(self, origin: Origin) -> Ledger:
-        """What is there is replaced when this is `written_anew`."""
+        """What is there is replaced when this is `written_anew`, and what was being written is gone."""
         self.ledger = Ledger(origin, self._append)
         return self.ledger
 
@@ -53,12 +57,27 @@ class Journal:
         self.seal = self.seal.behind(record)
 
     def keep_short(self) -> None:
-        if len(self.data) > max(_LEAST_BYTES, 4 * self.ledger.live_bytes):
-            self.write_anew()
+        """One step of it."""
+        rewriting = self.ledger.rewriting
+        if rewriting is not None:
+            self._go_on(rewriting)
+        elif len(self.data) > max(_LEAST_BYTES, GROWN * self.ledger.live_bytes):
+            self._rewrite()
 
     def write_anew(self) -> None:
-        self.data = self.ledger.whole()
-        self.seal = Seal.of(self.data)
+        rewriting = self._rewrite()
+        while self.ledger.rewriting is not None:
+            self._go_on(rewriting)
+
+    def _rewrite(self) -> Rewriting:
+        self._fresh = b""
+        return self.ledger.rewrite()
+
+    def _go_on(self, rewriting: Rewriting) -> None:
+        self._fresh += rewriting.part(_PART_BYTES)
+        if rewriting.is_done:
+            self.data, self.seal = self._fresh, rewriting.seal
+            self.ledger.rewriting = None
 
     def remember(self) -> None:
         """Now and then, for those who put back an older copy."""

@@ -142,10 +142,10 @@ def test_masters_that_answer_together_are_asked_for_more_together(masters: Maste
 
 
 def test_when_answers_wait_for_one_another_fewer_are_under_way(masters: Masters) -> None:
-    """Each takes 0.25 ms to hear: as many are under way as 2 ms are enough for."""
+    """Each takes 0.125 ms to hear: as many are under way as 2 ms are enough for."""
     for _ in range(8_000):
         masters.ask()
-    masters.answer_all(lambda under_way: 1 + under_way / 4)
+    masters.answer_all(lambda under_way: 1 + under_way / 8)
     assert LEAST <= masters.line.window <= 2 * LEAST
 
 

@@ -6,12 +6,14 @@ import io
 import logging
 import os
 import re
+import socket
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from hypothesis import given
@@ -19,7 +21,7 @@ from hypothesis import strategies as st
 
 from lockd.core.membership import State
 from lockd.server.agent import serve
-from lockd.server.log import BURST, INTERVAL_NS, OF_ALL_USERS, USERS_MOST, VALUE_CHARS, EventLog, logfmt_value
+from lockd.server.log import ACCOUNTS_MOST, BURST, INTERVAL_NS, VALUE_CHARS, EventLog, logfmt_value
 from tests.harness.any_text import any_text
 from tests.harness.clocks import Clock
 from tests.harness.configs import a_config
@@ -158,24 +160,30 @@ def test_one_user_who_floods_hides_no_line_about_another_nor_of_another_event(
     ]
     log.flush()
     log.flush()
-    told = f"level=warning event=limit uid=1000 suppressed={BURST * 2}"
+    told = f'level=warning event=limit account="uid 1000" suppressed={BURST * 2}'
     assert without_ts(out)[BURST + 3 :] == [told], "what was left out at the end is told once"
 
 
-def test_a_flood_under_ten_thousand_names_is_bounded_in_lines_and_in_memory(
-    log: EventLog, out: io.StringIO, clock: Clock
+def test_a_flood_under_ten_thousand_names_of_one_account_hides_nobodys_line(
+    log: EventLog, out: io.StringIO
 ) -> None:
-    for uid in range(10_000):
-        for _ in range(3):
-            log.warning("limit", uid=uid)
-    assert len(without_ts(out)) == BURST * OF_ALL_USERS
-    log.flush()
-    assert without_ts(out)[-1] == (
-        f"level=warning event=limit users={USERS_MOST + 1} suppressed={30_000 - BURST * OF_ALL_USERS}"
-    )
-    clock.now_ns += 100 * BURST * INTERVAL_NS
+    log.account_of = lambda uid: "greedy" if uid >= 100_000 else f"uid {uid}"
+    for uid in range(100_000, 110_000):
+        log.warning("limit", uid=uid)
+    assert len(without_ts(out)) == BURST
     log.warning("limit", uid=7)
     assert without_ts(out)[-1] == "level=warning event=limit uid=7"
+    log.flush()
+    told = f"level=warning event=limit account=greedy suppressed={10_000 - BURST}"
+    assert without_ts(out)[-1] == told
+
+
+def test_what_is_remembered_of_floods_is_bounded(log: EventLog, out: io.StringIO) -> None:
+    for uid in range(3_000):
+        for _ in range(BURST + 5):
+            log.warning("limit", uid=uid)
+    assert len(log._events["limit"].suppressed) <= ACCOUNTS_MOST + 1
+    assert len(log._events["limit"]._accounts) <= ACCOUNTS_MOST
 
 
 def test_lines_below_the_level_use_up_nothing(log: EventLog, out: io.StringIO) -> None:
@@ -294,3 +302,72 @@ def test_no_flood_swallows_what_an_operator_did_and_no_level_hides_it(out: io.St
     for number in range(100):
         log.always("forced_release", number=number)
     assert without_ts(out) == [f"level=warning event=forced_release number={n}" for n in range(100)]
+
+
+# Nobody reads it
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, TextIO]]:
+    read, write = os.pipe()
+    with os.fdopen(write, "w") as stream:
+        yield read, stream
+    os.close(read)
+
+
+@pytest.fixture
+def sockets() -> Iterator[tuple[int, TextIO]]:
+    ours, its = socket.socketpair()
+    with its, ours, os.fdopen(os.dup(ours.fileno()), "w") as stream:
+        yield its.fileno(), stream
+
+
+@pytest.mark.parametrize("kind", ["pipe", "sockets"])
+def test_an_agent_whose_log_nobody_reads_goes_on_and_says_later_what_is_missing(
+    kind: str, clock: Clock, request: pytest.FixtureRequest
+) -> None:
+    """It would wait for ever here."""
+    read, stream = request.getfixturevalue(kind)
+    log = EventLog("unread", stream=stream, clock_ns=clock)
+    for number in range(5_000):
+        log.always("number", n=number, text="x" * 1_000)
+    os.set_blocking(read, False)
+    said = _all_of(read)
+    log.info("later")
+    log.info("and_later")
+    said += _all_of(read)
+    lines = said.decode().splitlines()
+    assert all(re.match(r"ts=\S+ level=\w+ event=\w+( |$)", line) for line in lines), "no line is cut"
+    numbers = [int(found[1]) for line in lines if (found := re.search(r" n=(\d+) ", line))]
+    assert numbers == list(range(len(numbers)))
+    assert 10 < len(numbers) < 5_000
+    assert [line.split(" ", 1)[1] for line in lines[len(numbers) :]] == [
+        "level=info event=later",
+        f"level=warning event=log_lost lines={5_000 - len(numbers)}",
+        "level=info event=and_later",
+    ]
+
+
+def _all_of(file: int) -> bytes:
+    said = b""
+    with suppress(BlockingIOError):
+        while more := os.read(file, 1 << 20):
+            said += more
+    return said
+
+
+def test_a_line_that_was_begun_is_ended_before_the_next(clock: Clock, sockets: tuple[int, TextIO]) -> None:
+    read, stream = sockets
+    log = EventLog("cut", stream=stream, clock_ns=clock)
+    for number in range(2_000):
+        log.always("number", n=number, text="y" * 3_000)
+    os.set_blocking(read, False)
+    for number in range(200):
+        os.read(read, 1_000)
+        log.always("again", n=number, text="z" * 3_000)
+    said = _all_of(read)
+    log.always("last")
+    said += _all_of(read)
+    whole = said.decode().splitlines()[1:]
+    assert all(re.match(r"ts=\S+ level=\w+ event=\w+( |$)", line) for line in whole)
+    assert whole[-1].endswith(" event=last") or " event=log_lost " in whole[-1]

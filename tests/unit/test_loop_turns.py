@@ -12,7 +12,7 @@ import pytest
 from lockd.clock import boottime_ns
 from lockd.core.turns import HOUSE, Turns
 from lockd.server import turns as turns_module
-from lockd.server.turns import BITE_NS, TURN_NS, LoopTurns
+from lockd.server.turns import AT_ONCE_NS, BITE_NS, TURN_NS, LoopTurns
 from tests.harness.clocks import Clock
 from tests.harness.waiting import until
 
@@ -174,6 +174,32 @@ async def test_no_more_is_served_at_once_than_a_turn_is_long_and_in_the_next_tur
             began_ns, clock.now_ns = clock.now_ns, clock.now_ns + STEP_NS
             turns.went_first("one", began_ns)
             served += 1
-        assert served == TURN_NS // STEP_NS
+        assert served == AT_ONCE_NS // STEP_NS
         await asyncio.sleep(0)
         await asyncio.sleep(0)
+
+
+async def test_beside_one_that_works_all_the_time_the_loop_is_left_to_others_for_some_time(
+    clock: Clock, turns: LoopTurns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks masters comes back to the loop again and again: each time it would wait for a turn of work."""
+    now = Clock()
+    monkeypatch.setattr(turns_module, "boottime_ns", now)
+    log, others = list[str](), list[str]()
+
+    def greedy(_until_ns: int) -> bool:
+        clock.now_ns += BITE_NS
+        log.append("greedy")
+        return True
+
+    turns.add("greedy", greedy)
+    await until(lambda: bool(log), "it works")
+    turns.went_first("modest", clock.now_ns)
+    await until(lambda: turns._rest_ends_ns > 0, "there is a rest")
+    before = len(log)
+    turns.of.at("modest", 0, lambda _now_ns: others.append("modest"))
+    await until(lambda: bool(others), "who has used less is served meanwhile")
+    assert len(log) == before
+    now.now_ns = turns._rest_ends_ns + 1
+    turns.look()
+    assert len(log) > before

@@ -202,7 +202,6 @@ class AnAgent:
             "Any",
             AroundSessions(
                 locks=self.host.locks,
-                turns=LoopTurns(Turns(), _raise),
                 incidents=Incidents(),
                 current=current,
                 permissions=SimpleNamespace(may_lock=lambda *_: True),

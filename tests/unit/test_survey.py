@@ -14,6 +14,7 @@ from lockd.masters import scripts, survey
 from lockd.masters.link import MasterError
 from lockd.masters.survey import (
     LEASES_MOST,
+    Asking,
     Copy,
     Found,
     Listing,
@@ -94,7 +95,9 @@ def everything(resource: bytes, copy: Copy) -> bool:
 
 
 def listed(fleet: Any, wanted: survey.Wanted = everything) -> Listing:
-    return run(all_copies(fleet, wanted, through))
+    asking = Asking(wanted)
+    run(all_copies(fleet, [asking], through))
+    return asking.listing
 
 
 def resources_in(listing: Listing) -> set[bytes]:
@@ -302,3 +305,62 @@ def test_one_that_was_known_to_be_no_member_shows_what_it_has() -> None:
     fleet = fleet_of(HELD, HELD, HELD)
     fleet.links[0].identity = None
     assert run(copies_of(fleet, b"a")).answered == 0b111
+
+
+def several(fleet: Any, *wanted: survey.Wanted, gone: tuple[int, ...] = ()) -> list[Asking]:
+    askings = [Asking(one, gone=at in gone) for at, one in enumerate(wanted)]
+    run(all_copies(fleet, askings, through))
+    return askings
+
+
+def test_one_reading_answers_several_questions_and_each_with_what_it_may_see() -> None:
+    fleet = fleet_of(*[honest] * 3)
+    every, some, none = several(
+        fleet, everything, lambda resource, _: resource == b"b", lambda _resource, _copy: False
+    )
+    assert resources_in(every.listing) == set(HONEST)
+    assert (resources_in(some.listing), resources_in(none.listing)) == ({b"b"}, set())
+    assert [asking.listing.answered for asking in (every, some, none)] == [0b111] * 3
+    assert all(len(link.asked) == 2 for link in fleet.links)
+
+
+def test_when_nobody_waits_for_an_answer_nothing_more_is_read() -> None:
+    fleet = fleet_of(*[honest] * 3)
+    [asking] = several(fleet, everything, gone=(0,))
+    assert [link.asked for link in fleet.links] == [[], [], []]
+    assert asking.listing.by_resource == {}
+
+
+def test_who_has_seen_as_much_as_is_listed_does_not_end_the_reading_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(survey, "LEASES_MOST", 2)
+    long, short = several(fleet_of(*[honest] * 3), everything, lambda resource, _: resource == b"c")
+    assert (long.listing.full, short.listing.full) == (0b111, 0)
+    assert resources_in(short.listing) == {b"c"}
+
+
+def test_when_all_answers_together_are_too_long_the_last_ones_are_put_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(survey, "LEASES_MOST", 3)
+    pages = [
+        page_of([b"%s:%d" % (name, n) for n in range(3)], cursor)
+        for name, cursor in ((b"first", b"1"), (b"second", b"2"), (b"third", b"3"))
+    ]
+    pages.append(page_of([]))
+    fleet = fleet_of(*[lambda words: pages[int(words[3])]] * 3)
+    names = (b"first", b"second", b"third", b"nothing")
+    askings = several(fleet, *(lambda resource, _, name=name: resource.startswith(name) for name in names))
+    assert [asking.put_off for asking in askings] == [False, False, True, False]
+    assert askings[2].listing.by_resource == {}
+    assert len(resources_in(askings[1].listing)) == 3
+
+
+def test_what_several_want_is_kept_once_and_puts_off_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "LEASES_MOST", 3)
+    askings = several(fleet_of(*[honest] * 3), *[everything] * survey.ASKINGS_MOST)
+    assert not any(asking.put_off for asking in askings)
+    assert all(resources_in(asking.listing) == set(HONEST) for asking in askings)
+    copies = [asking.listing.by_resource[b"a"][0, TOKEN] for asking in askings]
+    assert len({id(copy) for copy in copies}) == 1

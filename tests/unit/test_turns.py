@@ -236,3 +236,19 @@ def test_no_account_with_work_waits_for_more_than_a_job_of_each_other(
             break
         for one, other in pairwise(sorted(backlog)):
             assert abs(spent[one] - spent[other]) <= 2 * longest_ns
+
+
+def test_while_there_is_a_rest_only_those_are_served_that_have_used_no_more_than_the_last_one() -> None:
+    work = Work()
+    work.add("greedy", number=10)
+    work.add("greedy too", number=10)
+    work.turns.run(0, 4)
+    work.turns.rest()
+    work.add("modest")
+    work.add(HOUSE)
+    work.turns.at("greedy", 7, lambda _: None)
+    assert work.turns.run(0) is None, "nobody else sleeps"
+    assert sorted(work.served[4:]) == ["modest", HOUSE]
+    work.turns.go_on()
+    assert work.turns.run(0) == 7
+    assert len(work.served) == 22

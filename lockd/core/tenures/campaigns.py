@@ -469,7 +469,7 @@ class Campaigns:
         """To the request that it was tried for, and to all that share it."""
         holder = lease.holder
         self._recall_ends(queue, RecallEnd.GIVEN_BACK, now_ns)
-        cancel(queue.leaves(holder))
+        cancel(queue.is_granted(holder))
         self.waiting -= 1
         queue.tries = 0
         queue.refusal = queue.place = None

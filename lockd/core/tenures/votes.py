@@ -38,8 +38,10 @@ class Votes:
         self._sweep: Job | None = None
 
     def let_in(self, ballot: Ballot, timeout_ns: int) -> None:
-        """One that had its turn in the line to the masters, and counts there until it settles."""
+        """One that had its turn in the line to the masters, and counts there until it settles. Its
+        account pays for hearing the answers."""
         ballot.line = self.line.begins()
+        self._turns.charge(ballot.account, ballot.asked.bit_count() * self._masters.answer_ns)
         self.watch(ballot, timeout_ns)
 
     def watch(self, ballot: Ballot, timeout_ns: int) -> None:

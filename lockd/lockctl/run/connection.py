@@ -8,6 +8,7 @@ from typing import Any
 
 import hiredis
 
+from lockd import in_line
 from lockd.lockctl.errors import Refused, Unreachable
 
 ANSWER_WITHIN_S = 5.0
@@ -28,7 +29,7 @@ class JobConnection:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(within_s)
         try:
-            self._socket.connect(path)
+            in_line.connect(self._socket, path, within_s)
         except OSError as error:
             self.close()
             raise Unreachable(f"can't connect to {path}: {_reason(error)}") from error

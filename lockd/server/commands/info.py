@@ -133,7 +133,7 @@ class Info:
 
     async def classes(self, session: Session) -> bytes:
         """The section of INFO that has to look at all leases: what is held and waited for, by class."""
-        async with self._readings.listings.slot(session.peer.uid):
+        async with self._readings.listings.slot(session.account):
             await self._shared.turns.through(session.account, self._metrics.occupancy.steps())
         occupancy = self._metrics.occupancy.last
         totals = self._metrics.leases.totals_by_class()
@@ -156,7 +156,7 @@ class Info:
                     lines.append(_process_line(process))
                 yield
 
-        async with self._readings.listings.slot(peer.uid):
+        async with self._readings.listings.slot(session.account):
             await self._shared.turns.through(session.account, steps())
         text = "".join(("# Processes\r\n", f"unseen_connections:{unseen}\r\n", *lines))
         return replies.bulk(text.encode(), session.protocol)

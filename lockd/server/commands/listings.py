@@ -1,6 +1,7 @@
 """HOLDER, LOCKS and MASTERS: who holds what, on which masters, and the state of the masters."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -19,7 +20,7 @@ from lockd.masters.fleet import Fleet
 from lockd.server.canary import RESERVED
 from lockd.server.commands.arguments import BadRequest, Misused
 from lockd.server.commands.command import RESOURCE, Argument, Command, Group
-from lockd.server.commands.readings import Readings
+from lockd.server.commands.readings import OPERATORS, Readings, Surveys
 from lockd.server.commands.tenants import tenant_of
 from lockd.server.dropin.plain_locks import PlainLock
 from lockd.server.peer import Peer
@@ -28,6 +29,9 @@ from lockd.server.session import Session
 from lockd.server.shared import Shared
 
 COMMANDS = Group()
+
+_ASKED_BYTES = 65_536
+"""Whenever a reply has grown by so much, the limits are asked whether it may."""
 
 _TOO_MANY = (
     f"LIMIT listed: more than {survey.LEASES_MOST} leases match, which is the most that can be listed: "
@@ -48,6 +52,7 @@ class Listings:
         self._incidents = shared.incidents
         self._fleet = fleet
         self._readings = readings
+        self._surveys = Surveys(fleet, shared.turns)
 
     @COMMANDS(
         Command(
@@ -135,7 +140,7 @@ class Listings:
 
     async def holder(self, session: Session, resource: bytes) -> bytes:
         peer = session.peer
-        async with self._readings.listings.slot(peer.uid):
+        async with self._slot(session):
             found = await survey.copies_of(self._fleet, resource)
         best = survey.strongest(found.copies)
         label = self._label_of(resource)
@@ -152,17 +157,17 @@ class Listings:
     async def locks(self, session: Session, pattern: bytes, place: Place) -> bytes | None:
         """All leases on all masters that this user may see."""
         peer, matches = session.peer, matcher(pattern)
+        is_admin = self._shared.permissions.is_admin(peer)
 
         def wanted(resource: bytes, copy: survey.Copy) -> bool:
             return matches(resource) and (
-                self._shared.permissions.may_see(peer, self._label_of(resource))
+                is_admin
+                or self._shared.permissions.may_see(peer, self._label_of(resource))
                 or self._is_own(peer, resource, copy)
             )
 
-        async with self._readings.surveys.slot(peer.uid):
-            found = await survey.all_copies(
-                self._fleet, wanted, lambda steps: self._shared.turns.through(session.account, steps)
-            )
+        async with session.large_reply():
+            found = await self._surveys.ask(session.account, wanted, first=is_admin)
             if found.answered.bit_count() < self._quorum:
                 return replies.error("NOQUORUM too few masters answered to say what is locked")
             if found.full.bit_count() >= self._quorum:
@@ -170,8 +175,12 @@ class Listings:
             held = ((resource, survey.strongest(found.copies(resource))) for resource in found.by_resource)
             rows = (self._row(resource, best) if best else None for resource, best in held)
             listed = await self._listing(session, rows)
-            await session.hand_over(place, replies.array(listed))
+            session.hand_over(place, listed)
         return None
+
+    def _slot(self, session: Session) -> AbstractAsyncContextManager[None]:
+        is_admin = self._shared.permissions.is_admin(session.peer)
+        return self._readings.listings.slot(session.account, first=is_admin)
 
     def _label_of(self, resource: bytes) -> str:
         """The class of a resource on the masters. Not with `class_of`, which caches what is locked here."""
@@ -223,32 +232,39 @@ class Listings:
             is_shown = self._may_see(peer, lease.holder.owner, lease.holder.label)
             return self._local_row(lease) if is_shown else None
 
-        async with self._readings.listings.slot(peer.uid):
+        async with session.large_reply(), self._slot(session):
             held: Iterable[Queue | Lease] = chain(list(locks.queues.values()), list(locks.detached.values()))
             listed = await self._listing(session, map(row_of, held))
-            if len(listed) > survey.LEASES_MOST:
-                return replies.error(_TOO_MANY)
-            await session.hand_over(place, replies.array(listed))
+            session.hand_over(place, listed)
         return None
 
     def _may_see(self, peer: Peer, owner: bytes, label: str) -> bool:
         _, uid = pid_and_uid(owner)
         return uid == peer.uid or self._shared.permissions.may_see(peer, label)
 
-    async def _listing(self, session: Session, rows: Iterable[dict[str, Any] | None]) -> list[bytes]:
-        """The rows that exist, as they go over the wire. The list may be a little longer than the limit."""
-        listed = list[bytes]()
+    async def _listing(self, session: Session, rows: Iterable[dict[str, Any] | None]) -> bytes:
+        """A list of the rows that exist, as it goes over the wire. What is over a limit is not made."""
+        listed, refusals = list[bytes](), list[bytes]()
 
         def steps() -> Iterator[None]:
+            size = asked = 0
             for row in rows:
                 if row is not None:
                     listed.append(replies.value(row, session.protocol))
+                    size += len(listed[-1])
                     if len(listed) > survey.LEASES_MOST:
+                        refusals.append(replies.error(_TOO_MANY))
+                    elif size - asked >= _ASKED_BYTES:
+                        asked = size
+                        refusals.extend(session.refuse_reply(size))
+                    if refusals:
+                        listed.clear()
                         return
                 yield
 
-        await self._shared.turns.through(session.account, steps())
-        return listed
+        is_admin = self._shared.permissions.is_admin(session.peer)
+        await self._shared.turns.through(OPERATORS if is_admin else session.account, steps())
+        return refusals[0] if refusals else replies.array(listed)
 
     def _local_row(self, lease: Lease) -> dict[str, Any]:
         now_ns = boottime_ns()

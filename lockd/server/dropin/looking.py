@@ -83,7 +83,7 @@ class Looking:
         self._readings = readings
         self._shown: OrderedDict[bytes, tuple[int, Seen]] = OrderedDict()
         self._given_back: OrderedDict[tuple[bytes, bytes, bytes], int] = OrderedDict()
-        self._asked: dict[tuple[bytes, int, bool], asyncio.Task[Seen | Refusal | None]] = {}
+        self._asked: dict[tuple[bytes, str, bool], asyncio.Task[Seen | Refusal | None]] = {}
         self._under_way: set[asyncio.Task[Seen | Refusal | None]] = set()
 
     def forget(self, resource: bytes) -> None:
@@ -148,7 +148,7 @@ class Looking:
         return Seen(self._shared.host, lease.holder.owner, lease.granted_ns, value, left_of(lease, now_ns))
 
     def _ask(self, session: Session, resource: bytes, told: Told, patient: bool) -> None:
-        asked = resource, session.peer.uid, patient
+        asked = resource, session.account, patient
         task = self._asked.get(asked)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._shown_by_masters(asked))
@@ -164,12 +164,12 @@ class Looking:
         self._shared.incidents.internal_error("a look at the masters failed", failure)
         return Refusal(ErrorWord.ERR, "internal error of the agent: see its log")
 
-    async def _shown_by_masters(self, asked: tuple[bytes, int, bool]) -> Seen | Refusal | None:
-        resource, uid, patient = asked
+    async def _shown_by_masters(self, asked: tuple[bytes, str, bool]) -> Seen | Refusal | None:
+        resource, account, patient = asked
         mine = asyncio.current_task()
         slots = self._readings.signals if patient else self._readings.listings
         try:
-            async with slots.slot(uid):
+            async with slots.slot(account):
                 found = await survey.enough_copies_of(self._fleet, resource)
         finally:
             is_current = self._asked.get(asked) is mine

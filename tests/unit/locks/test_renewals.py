@@ -301,3 +301,12 @@ def test_taking_away_a_lease_that_is_not_here_does_nothing(host, app, resource, 
     host.locks.take_away(resource, {token or app.held.nonce}, "force", host.time.now_ns)
     assert app.held.standing is Standing.HELD
     assert app.losses == []
+
+
+def test_who_asks_the_masters_pays_for_hearing_their_answers(host):
+    host.fleet.answer_ns = 20_000
+    host.locked(b"a", account="greedy")
+    greedy = host.locks.turns._share_of("greedy").used_ns
+    assert greedy >= 5 * 20_000
+    host.pass_ms(4_000)
+    assert host.locks.turns._share_of("greedy").used_ns >= greedy + 5 * 20_000, "for a renewal, too"

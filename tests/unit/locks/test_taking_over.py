@@ -10,7 +10,7 @@ from lockd.core.ballots.release import Release
 from lockd.core.takeover import Seen, Taken
 from lockd.core.values import Bound
 from tests.harness.clocks import MS
-from tests.harness.fleet_model import App, Host, Successor, beside, cluster
+from tests.harness.fleet_model import App, Host, Successor, beside, cluster, written_anew
 
 
 def answering(agent: Successor) -> Successor:
@@ -308,7 +308,7 @@ def test_a_release_that_no_quorum_has_confirmed_is_sent_again(host: Host, app: A
     host.slow()
     host.unlock(app)
     host.pass_ms(300)
-    agent = host.next_agent(journal=host.ledger.whole())
+    agent = host.next_agent(journal=written_anew(host.ledger))
     assert agent.shown() == [app.held.nonce] * 5
     answering(agent)
     assert agent.shown() == [None] * 5
@@ -328,9 +328,9 @@ def test_a_release_that_no_quorum_has_confirmed_is_noted_as_long_as_its_lease_ma
     host.slow()
     host.unlock(app)
     host.pass_until(app.held.tenure.until_ns - 1)
-    assert host.next_agent(journal=host.ledger.whole()).asked(Release) != []
+    assert host.next_agent(journal=written_anew(host.ledger)).asked(Release) != []
     host.pass_ms(1)
-    assert host.ledger.whole() == cluster().ledger.whole()
+    assert written_anew(host.ledger) == written_anew(cluster().ledger)
 
 
 def test_an_agent_that_dies_while_it_takes_over_is_taken_over_too(host: Host, app: App):

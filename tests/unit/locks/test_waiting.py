@@ -197,3 +197,19 @@ def test_a_busy_agent_keeps_no_timers_of_the_past(host):
     host.pass_ms(1_000)
     assert host.at_rest()
     assert not host.locks._votes.running
+
+
+def test_in_the_line_for_a_resource_accounts_take_turns_and_within_an_account_it_is_first_come(host):
+    """Whoever stands in it with thousands waits for himself."""
+    holder = host.locked()
+    greedy = [host.lock(wait_ms=60_000, account="greedy") for _ in range(50)]
+    modest = [host.lock(wait_ms=60_000, account="modest") for _ in range(2)]
+    third = host.lock(wait_ms=60_000, account="a third")
+    order = []
+    while holder is not None:
+        host.unlocked(holder)
+        holder = next((app for app in (*greedy, *modest, third) if app not in order and app.lease), None)
+        if holder is not None:
+            order.append(holder)
+    assert order[:6] == [greedy[0], modest[0], third, greedy[1], modest[1], greedy[2]]
+    assert order[6:] == greedy[3:]

@@ -16,7 +16,7 @@ from redis.connection import UnixDomainSocketConnection
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from lockd import in_line
+from lockd.client import in_line
 from lockd.client.errors import AgentUnreachable, LockLost, error_from
 from lockd.client.requests import HELLO, Request
 from lockd.client.state import PushReceiver

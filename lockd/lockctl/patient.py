@@ -1,4 +1,4 @@
-"""redis-py for one question to the agent, which waits where many others connect (lockd/in_line.py)."""
+"""redis-py for one question to the agent, which waits where many others connect (lockd/client/in_line.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from redis.backoff import NoBackoff
 from redis.connection import ConnectionPool, UnixDomainSocketConnection
 from redis.retry import Retry
 
-from lockd import in_line
+from lockd.client import in_line
 
 
 class _Patient(UnixDomainSocketConnection):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lockd import in_line
+from lockd.client import in_line
 from lockd.client.connection import AgentConnection
 from lockd.lockctl.errors import Unreachable
 from lockd.lockctl.patient import client_of

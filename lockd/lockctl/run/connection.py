@@ -8,7 +8,7 @@ from typing import Any
 
 import hiredis
 
-from lockd import in_line
+from lockd.client import in_line
 from lockd.lockctl.errors import Refused, Unreachable
 
 ANSWER_WITHIN_S = 5.0

@@ -60,7 +60,7 @@ def watched(server_binary: object) -> Iterator[Observatory]:
     """A cluster to which everything has happened that a dashboard has a graph for."""
     need_programs()
     classes = [{"name": "jobs", "match": "job:*"}, {"name": "vault", "match": "vault:*", "users": ["nobody"]}]
-    limits = {"leases_per_user": LEASES_ALLOWED}
+    limits = {"memory_mib": 64, "share_percent": 1}
     with running_observatory(classes=classes, limits=limits) as own:
         live_a_little(own)
         lose_a_quorum(own)

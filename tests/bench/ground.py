@@ -176,11 +176,12 @@ def _configured() -> dict[str, Any]:
         "max_ttl_ms": MAX_TTL_S * 1000,
         "defaults": {"bound": "process"},
         "limits": {
-            "leases": 200_000, "leases_per_user": 200_000,
-            "waiters": 20_000, "waiters_per_user": 20_000,
-            "connections": 20_000, "connections_per_user": 20_000,
+            "memory_mib": 8_192,
+            "files": 60_000,
+            "renewals_per_second": 1_000_000,
+            "share_percent": 10_000,
         },
-    }  # fmt: skip
+    }
     if "keep_ms" in LockClass.keys:
         configured["classes"] = [{"name": "kept", "match": "bench:kept:*", "keep_ms": 100}]
     return configured

@@ -41,7 +41,7 @@ def agent(leases: int, classes: int) -> Iterator[Cluster]:
         "log_level": "warning",
         "classes": [{"name": f"class{number}", "match": f"class{number}:*"} for number in range(classes)],
         "max_ttl_ms": _TTL_MS,
-        "limits": {"leases": leases + 1_000, "leases_per_user": leases + 1_000},
+        "limits": {"memory_mib": 8_192, "share_percent": 10_000},
     }
     with running_cluster(_MASTERS, **settings) as cluster:
         _hold(cluster, leases)

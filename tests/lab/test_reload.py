@@ -20,12 +20,13 @@ from tests.lab.waiting import until
 HOLDER = "lab-holder"
 HELD = "reloaded:held"
 FILE = "/etc/lockd/lockd.yml"
-# More leases than by default: their memory comes with them.
 RELOADED = {
     **inventory.PATIENT,
     "classes": [{"name": "reloaded", "match": "reloaded:*", "max_ttl_ms": 1_000}],
-    "limits": {"leases": 200_000},
+    "limits": {"renewals_per_second": 4_000},
 }
+MORE_MEMORY_MIB = 1_500
+"""Than by default."""
 RESTARTED = {**RELOADED, "timeouts": {**inventory.PATIENT["timeouts"], "dead_ms": 25_000}}
 
 
@@ -54,7 +55,9 @@ def pids(on: Any) -> list[str]:
 
 
 def configured(cluster: Cluster, settings: dict[str, Any], *words: str) -> Played:
-    inventory.write(cluster.lab, {"lockd_settings": settings}, "configured")
+    inventory.write(
+        cluster.lab, {"lockd_settings": settings, "lockd_memory_mib": MORE_MEMORY_MIB}, "configured"
+    )
     with at_work(cluster.lab, " ".join(["site.yml", *words, "(configured)"])) as work:
         played = play(cluster.lab, "site.yml", *words, inventory_name="configured").must_work()
     work.must_be_flawless()

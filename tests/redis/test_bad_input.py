@@ -29,9 +29,8 @@ MIB = 1024
 """In KiB, as memory is counted here."""
 
 
-LIMITS = {"connections": 3_000, "connections_per_user": 3_000}
 # An agent that stood still for longer than this doesn't know for once what the masters' clocks say.
-cluster = module_cluster(3, limits=LIMITS, clock_skew_allowance_ms=20_000)
+cluster = module_cluster(3, clock_skew_allowance_ms=20_000)
 
 
 @pytest.fixture(autouse=True)

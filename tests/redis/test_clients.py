@@ -468,8 +468,9 @@ def test_an_outage_has_a_reason_for_each_master_that_is_missing(
 
 @pytest.fixture(scope="module")
 def strict(server_binary: Path) -> Iterator[Cluster]:
-    """It grants little, and nothing of one class."""
-    limits = {"leases_per_user": 2, "connections_per_user": 3}
+    """It grants little, and nothing of one class: to one account four files, which are a process and three
+    connections, and 1.2 renewals a second."""
+    limits = {"files": 576, "renewals_per_second": 100, "share_percent": 1}
     classes = [{"name": "secret", "match": "secret:*", "users": ["nobody"]}]
     with cluster_for_all_users(limits=limits, classes=classes) as cluster:
         yield cluster
@@ -482,17 +483,17 @@ def test_limits_and_policies_are_told_apart(strict: Cluster, new_client: NewClie
 
     def of_one_who_is_no_operator() -> None:
         client = new_client(strict.socket)
-        with client.lock("a"), client.lock("b"):
+        with client.lock("a", ttl=6), client.lock("b", ttl=6):
             third = strict.raw()
             third.sendall(b"*1\r\n$4\r\nPING\r\n")
             assert third.recv(16) == b"+PONG\r\n"
             for _ in range(20):
-                with pytest.raises(LimitReached, match="connections_per_user"):
+                with pytest.raises(LimitReached, match="files: uid"):
                     client.ping()
             third.close()
             eventually(lambda: answers(client), "there is room for a connection again")
-            with pytest.raises(LimitReached, match="leases_per_user"):
-                client.acquire("c")
+            with pytest.raises(LimitReached, match="renewals: uid"):
+                client.acquire("c", ttl=6)
 
     by_another_user(of_one_who_is_no_operator)
 

@@ -23,7 +23,8 @@ TTL_MS, RENEWED_MS = 600_000, 30_000
 PAIRS, PAIR_MOST_S = 50, 0.02
 """Of the processor: ten times what a lock and its release cost the agent."""
 AT_A_TIME = 500
-ROOM = {"connections": 12_000, "connections_per_user": 12_000, "leases": 30_000, "leases_per_user": 30_000}
+ROOM = {"files": 20_000, "share_percent": 10_000}
+"""As on a host with one app."""
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from lockd.clock import boottime_ns
+from lockd.core import sizes
 from lockd.core.journal import FORMAT, MAGIC
 from tests.harness.app import App
 from tests.harness.app_process import AppProcess
@@ -209,9 +210,20 @@ def test_limits_count_what_was_taken_over(
     cluster: Cluster, app: Callable[[], AppProcess], resource: str
 ) -> None:
     one = app()
+    eventually(lambda: cluster.metric("lockd_leases") == 0, "nothing of other tests is left")
     held = [one.lock(1, f"{resource}/{n}")["token"] for n in range(5)]
+    stocks = ("bytes", "renewals", "files")
+    before = {stock: cluster.metric("lockd_limit_used", limit=stock) for stock in stocks}
+    assert before["bytes"] > 5 * sizes.lease(0)
     restarted(cluster)
     assert cluster.metric("lockd_leases") >= 5
+
+    def are_counted() -> bool:
+        """With the process of `one` and its connections."""
+        return {stock: cluster.metric("lockd_limit_used", limit=stock) for stock in stocks} == before
+
+    one.ask(2, "PING")
+    eventually(are_counted, "what was taken over counts as before")
     # Of the last of them it may not have been known yet that the app had read of it.
     taken_over = [cluster.metric("lockd_inherited_total", outcome=fate) for fate in ("goes_on", "untold")]
     assert sum(taken_over) >= 5

@@ -122,25 +122,35 @@ def test_who_may_not_lock_any_more_keeps_and_extends_what_he_holds(
     token_of(connect(cluster, DAEMON).ask("LOCK", "jobs:2", LONG_MS))
 
 
-@pytest.mark.parametrize("limit", ["leases", "leases_per_user"])
-def test_a_limit_below_what_is_in_use_stops_only_what_is_new(cluster: Cluster, limit: str) -> None:
-    lower = {"leases": 2, "leases_per_user": 2} if limit == "leases" else {limit: 2}
-    wire, other = Wire(cluster.socket), Wire(cluster.socket)
-    tokens = [token_of(wire.ask("LOCK", f"{limit}:{n}", LONG_MS)) for n in range(4)]
-    assert f"limits.{limit}" in reload(cluster, limits=lower)["changed"]
-    assert kind(wire.ask("LOCK", f"{limit}:5", LONG_MS)) == "LIMIT"
-    assert [token_of(wire.ask("EXTEND", f"{limit}:{n}", tokens[n], LONG_MS)) for n in range(4)] == tokens
+@pytest.mark.parametrize(
+    ("stock", "less", "number", "words"),
+    [
+        ("renewals", {"renewals_per_second": 100, "share_percent": 1}, 20, ()),
+        ("bytes", {"memory_mib": 64, "share_percent": 1}, 300, ("DETACHED",)),
+    ],
+)
+def test_less_than_what_is_in_use_takes_nothing_away_and_stops_only_what_is_new(
+    cluster: Cluster, stock: str, less: dict[str, int], number: int, words: tuple[str, ...]
+) -> None:
+    wire, other, names = Wire(cluster.socket), Wire(cluster.socket), [f"{stock}:{n}" for n in range(number)]
+    tokens = [token_of(wire.ask("LOCK", name, LONG_MS, *words)) for name in names]
+    assert {f"limits.{key}" for key in less} <= {*reload(cluster, limits=less)["changed"]}
+    assert str(wire.ask("LOCK", f"{stock}:more", LONG_MS, *words)).startswith(f"LIMIT {stock}: ")
+    assert [token_of(wire.ask("EXTEND", *one, LONG_MS)) for one in zip(names, tokens, strict=True)] == tokens
     reload(cluster)
-    token_of(other.ask("LOCK", f"{limit}:5", LONG_MS))
+    token_of(other.ask("LOCK", f"{stock}:more", LONG_MS, *words))
 
 
-def test_connections_below_what_is_in_use_stay_and_no_more_come(cluster: Cluster, connect: Connect) -> None:
+def test_with_fewer_files_than_are_in_use_connections_stay_and_no_more_come(
+    cluster: Cluster, connect: Connect
+) -> None:
+    # Each is made by a process of its own, which is a file, too.
     there = [connect(cluster, NOBODY) for _ in range(4)]
     assert [one.ask("PING") for one in there] == [b"PONG"] * 4
-    reload(cluster, limits={"connections_per_user": 2})
-    assert kind(connect(cluster, NOBODY).reply()) == "LIMIT"
+    reload(cluster, limits={"files": 576, "share_percent": 1})
+    assert str(connect(cluster, NOBODY).reply()).startswith(f"LIMIT files: uid {NOBODY} has 8, ")
     assert [one.ask("PING") for one in there] == [b"PONG"] * 4
-    reload(cluster, limits={"connections_per_user": 6})
+    reload(cluster, limits={"files": 1_344, "share_percent": 1})
     assert connect(cluster, NOBODY).ask("PING") == b"PONG"
 
 

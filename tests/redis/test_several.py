@@ -191,13 +191,16 @@ def test_what_is_wrong_with_one_is_said_before_any_is_taken(
 
 
 def test_who_may_not_lock_one_of_them_gets_none(server_binary: Path, connect: Connect) -> None:
-    with cluster_for_all_users(classes=CLASSES, limits={"leases_per_user": 2}, defaults=AS_IS) as running:
+    with cluster_for_all_users(
+        classes=CLASSES, limits={"renewals_per_second": 100, "share_percent": 1}, defaults=AS_IS
+    ) as running:
         wire = connect(running, DAEMON)
         assert kind(wire.ask("LOCK", "a", TTL_MS, "AND", "roots:b")) == "DENIED"
-        refusal = wire.ask("LOCK", "a", TTL_MS, "AND", "b", "c")
-        assert str(refusal).startswith("LIMIT leases_per_user: 2"), "each counts"
+        # 1.2 renewals a second are allowed.
+        refusal = wire.ask("LOCK", "a", 6_000, "AND", "b", "c")
+        assert str(refusal).startswith("LIMIT renewals: uid 1 has 0.0"), "each counts"
         assert wire.info()["leases"] == "0"
-        for lease in several(wire.ask("LOCK", "a", TTL_MS, "AND", "b")):
+        for lease in several(wire.ask("LOCK", "a", 6_000, "AND", "b")):
             unlock(wire, lease)
 
 

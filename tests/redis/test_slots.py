@@ -136,12 +136,13 @@ def test_what_is_wrong_is_said(wire: Wire, words: tuple[str, ...], word: str, te
 
 
 def test_the_policy_of_the_class_and_the_limits_of_a_user_hold(server_binary: Path, connect: Connect) -> None:
-    limits = {"waiters_per_user": 3}
+    limits = {"renewals_per_second": 100, "share_percent": 1}
     with cluster_for_all_users(classes=CLASSES, limits=limits, defaults=AS_IS) as running:
         wire = connect(running, DAEMON)
         assert kind(wire.ask("LOCK", "roots", TTL_MS, "SLOTS", 2)) == "DENIED"
-        assert str(wire.ask("LOCK", "a", TTL_MS, "SLOTS", 4)).startswith("LIMIT waiters_per_user")
-        unlock(wire, slot(wire.ask("LOCK", "a", TTL_MS, "SLOTS", 3)))
+        # Of one, however many it stands in line for; 1.2 renewals a second are allowed.
+        assert str(wire.ask("LOCK", "a", 2_000, "SLOTS", 4)).startswith("LIMIT renewals: uid 1 has 0.0")
+        unlock(wire, slot(wire.ask("LOCK", "a", 3_000, "SLOTS", 4)))
 
 
 def test_a_refused_request_is_counted_once(cluster: Cluster, wire: Wire) -> None:

@@ -10,24 +10,29 @@ from pathlib import Path
 
 import pytest
 
+from lockd.config.current import Current
+from lockd.server.quotas import Quotas
 from tests.harness.attackers import attacker
 from tests.harness.cluster import Cluster
+from tests.harness.configs import a_config
 from tests.harness.processes import memory_kib, stopped
 from tests.harness.users import DAEMON, NOBODY, Connect, cluster_for_all_users, refusals
 from tests.harness.waiting import eventually
 from tests.harness.wire import Bystander, Wire, kind, request, token_of
 
 MIB = 1 << 20
-PER_USER, IN_ALL = MIB, 5 * MIB
 MEMORY_MOST_KIB = 16 * 1024
 """Far below what is thrown at it, which was kept once: 80 MiB and more."""
 LIMITS = {
-    "buffered_bytes": IN_ALL,
-    "buffered_bytes_per_user": PER_USER,
-    "unread_bytes": PER_USER // 2,
+    "memory_mib": 200,
+    "files": 100_000,
+    "share_percent": 2,
+    "renewals_per_second": 1_000_000,
+    "unread_bytes": MIB // 2,
     "unread_ms": 60_000,
-    "connections_per_user": 3_000,
 }
+MOST = Quotas(Current(a_config(limits=LIMITS))).bytes.most_of("uid 1")
+CONNECTIONS = 200
 DEAF_MS = 600
 RENEWED_OFTEN_MS = 1_500
 TTL_MS = 30_000
@@ -50,6 +55,10 @@ def buffered(wire: Wire) -> int:
     return int(wire.info()["buffered_bytes"])
 
 
+def connections(wire: Wire) -> int:
+    return int(wire.info()["connected_clients"])
+
+
 def unread_bytes(wire: Wire) -> int:
     """What the kernel keeps of replies that nobody has read."""
     unread = array.array("i", [0])
@@ -61,25 +70,27 @@ def unread_bytes(wire: Wire) -> int:
 def test_however_much_is_asked_for_or_half_asked_for_only_so_much_is_kept(
     cluster: Cluster, connect: Connect, attack: str
 ) -> None:
-    before, before_kib = refusals(cluster, "buffered_bytes_per_user"), memory_kib(cluster.agent.pid)
+    before, before_kib = refusals(cluster, "bytes"), memory_kib(cluster.agent.pid)
     other = connect(cluster, DAEMON)
     half = request("ECHO", "x" * 60_000)
     other.send_raw(half[:50_000])
     with Wire(cluster.socket) as watcher, Bystander(cluster.socket) as bystander:
         eventually(lambda: buffered(watcher) >= 50_000, "half of another's request is kept")
-        with attacker(NOBODY, cluster.socket, 400, attack) as has_said_all:
+        others = connections(watcher)
+        with attacker(NOBODY, cluster.socket, CONNECTIONS, attack) as has_said_all:
             with stopped(cluster.agent.pid):  # it finds all of it at once
                 has_said_all()
             kept = [0]
 
             def is_cut_off() -> bool:
                 kept.append(buffered(watcher))
-                return refusals(cluster, "buffered_bytes_per_user") > before
+                return refusals(cluster, "bytes") > before
 
-            eventually(is_cut_off, "he loses connections")
+            eventually(is_cut_off, "he is over his share")
             rounds = bystander.rounds
             eventually(lambda: is_cut_off() and bystander.went_on(3, rounds), "others go on")
-            assert max(kept) <= PER_USER + 64_000
+            assert connections(watcher) < others + CONNECTIONS, "he has lost some"
+            assert max(kept) <= MOST + 64_000
             assert memory_kib(cluster.agent.pid) - before_kib < MEMORY_MOST_KIB
         eventually(lambda: buffered(watcher) < 60_000, "nothing of his is kept any more")
     other.send_raw(half[50_000:])
@@ -96,15 +107,16 @@ def test_the_kernel_keeps_little_for_one_who_does_not_read(cluster: Cluster, con
 def test_losses_that_nobody_asks_about_are_kept_within_the_same_bound(
     cluster: Cluster, connect: Connect
 ) -> None:
-    before, watcher, kept = refusals(cluster, "buffered_bytes_per_user"), connect(cluster), [0]
+    before, watcher, kept = refusals(cluster, "bytes"), connect(cluster), [0]
 
-    def is_cut_off() -> bool:
+    def is_refused() -> bool:
         kept.append(buffered(watcher))
-        return refusals(cluster, "buffered_bytes_per_user") > before
+        return refusals(cluster, "bytes") > before
 
-    with attacker(NOBODY, cluster.socket, 80, "lost"):
-        eventually(is_cut_off, "he loses connections")
-    assert max(kept) <= PER_USER
+    with attacker(NOBODY, cluster.socket, 160, "lost"):
+        eventually(is_refused, "he may have no more, leases and losses together")
+        assert is_refused()
+    assert max(kept) <= MOST
 
 
 def test_one_who_does_not_read_in_time_is_closed_and_told_of_in_the_log(

@@ -166,7 +166,7 @@ class Link(link.Link):
             self.look_if_alive(boottime_ns())
 
     def _hear_measured(self) -> None:
-        """Each of many times, how long an answer takes is measured: whoever asks pays for it."""
+        """Each of many times, how long an answer takes is measured: who asks pays for it."""
         self._chunks += 1
         if self._chunks % _MEASURED_EACH:
             self._hear()

@@ -13,7 +13,7 @@ Every event has a bucket of 20 lines that fills at 10 a second, for each account
 counted, and reported as `suppressed=N` in the next line of that event and account, or by `flush`: ten
 thousand leases lost at once must not cost more than the loss itself.
 
-Nothing waits for whoever reads it (spout.py): lines that find no room are left out, and `log_lost` says how
+Nothing waits for a reader (spout.py): lines that find no room are left out, and `log_lost` says how
 many.
 """
 

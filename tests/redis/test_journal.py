@@ -206,11 +206,20 @@ def test_one_that_dies_after_the_restart_frees_it_at_once(
     App(cluster).lock(resource, TTL_MS, "WAIT", SOON_MS)
 
 
-def test_limits_count_what_was_taken_over(
-    cluster: Cluster, app: Callable[[], AppProcess], resource: str
-) -> None:
-    one = app()
-    eventually(lambda: cluster.metric("lockd_leases") == 0, "nothing of other tests is left")
+@pytest.fixture
+def own_cluster(server_binary: Path) -> Iterator[Cluster]:
+    """Nothing of other tests is left there."""
+    with running_cluster(5, defaults=AS_IS) as running:
+        yield running
+
+
+def test_limits_count_what_was_taken_over(own_cluster: Cluster, resource: str) -> None:
+    cluster = own_cluster
+    with AppProcess(cluster.socket) as one:
+        are_taken_over_and_counted(cluster, one, resource)
+
+
+def are_taken_over_and_counted(cluster: Cluster, one: AppProcess, resource: str) -> None:
     held = [one.lock(1, f"{resource}/{n}")["token"] for n in range(5)]
     stocks = ("bytes", "renewals", "files")
     before = {stock: cluster.metric("lockd_limit_used", limit=stock) for stock in stocks}

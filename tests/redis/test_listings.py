@@ -22,7 +22,8 @@ from tests.harness.wire import Wire, request, token_of
 
 LEASES = 1_000
 USERS = range(1_000, 1_012)
-LIMITS = {"unread_bytes": 65_536, "unread_ms": 600_000, "buffered_bytes_per_user": 5_000_000}
+LIMITS = {"unread_bytes": 65_536, "unread_ms": 600_000, "memory_mib": 256, "share_percent": 10}
+"""Of bytes, an account may have seven millions."""
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +143,9 @@ def test_a_listing_for_which_its_user_has_no_room_is_refused(cluster: Cluster, c
     for wire in deaf:
         wire.send_raw(request("LOCKS", "*", "LOCAL"))
     eventually(lambda: all(unread_bytes(wire) for wire in deaf))
-    refused = refusals(cluster, "buffered_bytes_per_user")
+    refused = refusals(cluster, "bytes")
     assert refused > 0
     wire = connect(cluster, NOBODY)
-    assert str(wire.ask("LOCKS", "*", "LOCAL")).startswith("LIMIT buffered_bytes_per_user")
+    assert str(wire.ask("LOCKS", "*", "LOCAL")).startswith("LIMIT bytes")
     assert len(wire.ask("LOCKS", "list:1", "LOCAL")) == 1
-    assert refusals(cluster, "buffered_bytes_per_user") == refused + 1
+    assert refusals(cluster, "bytes") == refused + 1

@@ -250,11 +250,18 @@ class Locks:
         self._extend(lease, ask_ms, reply, now_ns, let_in=True)
 
     def unlock(
-        self, resource: bytes, token: bytes, reply: Reply, now_ns: int, *, uid: int | None = None
+        self,
+        resource: bytes,
+        token: bytes,
+        reply: Reply,
+        now_ns: int,
+        *,
+        uid: int | None = None,
+        account: str = "",
     ) -> None:
         """An app's UNLOCK. It is answered when a quorum has confirmed it, so that any app can get the
         resource from then on. uid: the app's user, for whom the end of the request is remembered
-        (core/names.py)."""
+        (core/names.py); account: who pays for that."""
         over = None if uid is None else self.names.over(uid, resource, token, now_ns)
         if over is not None and over.answers:
             over.tell(reply)
@@ -263,7 +270,8 @@ class Locks:
         lease = self._find(resource, token, now_ns)
         requests = [lease.holder] if lease is not None and lease.holder.named else withdrawn
         if requests or lease is None:
-            reply = self._remembered(reply, requests, uid, (resource, token), now_ns)
+            by = None if uid is None else (uid, account)
+            reply = self._remembered(reply, requests, by, (resource, token), now_ns)
         if lease is None and withdrawn:
             reply.done(None)
         else:
@@ -342,13 +350,18 @@ class Locks:
         self._extend(lease, ask_ms or lease.proof_ttl_ms(now_ns), reply, now_ns)
 
     def _remembered(
-        self, reply: Reply, requests: list[Holder], uid: int | None, name: tuple[bytes, bytes], now_ns: int
+        self,
+        reply: Reply,
+        requests: list[Holder],
+        by: tuple[int, str] | None,
+        name: tuple[bytes, bytes],
+        now_ns: int,
     ) -> Reply:
         """An UNLOCK that is repeated gets the same answer as this one, and no request of that name is granted
         any more. That holds for the users of the requests, and for the user that unlocked them."""
-        users = {pid_and_uid(holder.owner)[1] for holder in requests}
-        if uid is not None:
-            users.add(uid)
+        users = {pid_and_uid(holder.owner)[1]: holder.account for holder in requests}
+        if by is not None:
+            users.setdefault(*by)
         over = self.names.ends(users, *name, now_ns, is_here=bool(requests))
         over.tell(reply)
         return over

@@ -6,15 +6,13 @@ arrives after the UNLOCK that withdrew it must not be granted, since no one woul
 app that has not heard that its UNLOCK worked asks again, and hears it then.
 """
 
-from collections import OrderedDict, defaultdict
-
 from lockd.core.leases import Holder
+from lockd.core.tables import Table
 from lockd.core.validity import NS_PER_S
 from lockd.core.values import Bound, Extended, Refusal, Reply
 
 REMEMBERED_NS = 60 * NS_PER_S
-OVERS_OF_A_USER = 5_000
-OVERS_IN_ALL = 20_000
+_MOST, _FLOOR = 20_000, 100
 
 
 def same_process(one: Holder, other: Holder) -> bool:
@@ -75,8 +73,7 @@ class Names:
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[bytes, bytes], dict[Holder, None]] = {}
-        self._over: defaultdict[int, OrderedDict[tuple[bytes, bytes], Over]] = defaultdict(OrderedDict)
-        self._remembered = 0
+        self._over = Table[tuple[int, bytes, bytes], Over](_MOST, _FLOOR)
 
     # Requests that wait
 
@@ -99,30 +96,23 @@ class Names:
 
     def over(self, uid: int, resource: bytes, token: bytes, now_ns: int) -> Over | None:
         """The outcome of that request, if it was this user's."""
-        if uid not in self._over:
-            return None
-        over = self._over[uid].get((resource, token))
+        over = self._over.get((uid, resource, token))
         return over if over is not None and now_ns < over.until_ns else None
 
-    def ends(self, uids: set[int], resource: bytes, token: bytes, now_ns: int, *, is_here: bool) -> Over:
-        """It was unlocked: remember it for these users. is_here: this agent granted it, or would have."""
+    def ends(
+        self, users: dict[int, str], resource: bytes, token: bytes, now_ns: int, *, is_here: bool
+    ) -> Over:
+        """It was unlocked: remember it for these users, each of whose accounts pays for that. is_here: this
+        agent granted it, or would have."""
         over = Over(now_ns + REMEMBERED_NS, is_here=is_here)
-        for uid in uids:
-            self._remember(uid, (resource, token), over, now_ns)
+        for uid, account in users.items():
+            self._over.put(account, (uid, resource, token), over)
+            self._forget_the_past_of(account, now_ns)
         return over
 
-    def _remember(self, uid: int, named: tuple[bytes, bytes], over: Over, now_ns: int) -> None:
-        of_user = self._over[uid]
-        self._remembered += named not in of_user
-        of_user[named] = over
-        of_user.move_to_end(named)
-        while len(of_user) > OVERS_OF_A_USER or next(iter(of_user.values())).until_ns <= now_ns:
-            self._forget_one_of(uid)
-        if self._remembered > OVERS_IN_ALL:
-            self._forget_one_of(max(self._over, key=lambda user: len(self._over[user])))
-
-    def _forget_one_of(self, uid: int) -> None:
-        self._over[uid].popitem(last=False)
-        self._remembered -= 1
-        if not self._over[uid]:
-            del self._over[uid]
+    def _forget_the_past_of(self, account: str, now_ns: int) -> None:
+        while (oldest := self._over.oldest_of(account)) is not None:
+            over = self._over.get(oldest)
+            if over is not None and over.until_ns > now_ns:
+                return
+            self._over.pop(oldest)

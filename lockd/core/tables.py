@@ -1,4 +1,5 @@
-"""Tables that remember something for a while: a full account forgets its own oldest entry, never another's."""
+"""Tables that remember something for a while: a full account forgets its own oldest entry, never
+another's."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -44,6 +45,14 @@ class Table(Generic[K, V]):
 
     def oldest_of(self, account: str) -> K | None:
         return next(iter(self._of.get(account, ())), None)
+
+    def use(self, key: K) -> V | None:
+        """As `get`, and it is its account's newest entry again."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        self._of[entry[0]].move_to_end(key)
+        return entry[1]
 
     def pop(self, key: K) -> V | None:
         return self._take_out(key) if key in self._entries else None

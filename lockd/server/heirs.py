@@ -75,7 +75,7 @@ class Heir:
         if self._news is not None:
             self._shared.losses.happened(self._news, lease, reason)
         else:
-            self._shared.losses.happened_to(self.process, self.uid, lease, reason)
+            self._shared.losses.happened_to(self.process, self.account, lease, reason)
 
     def ended(self, lease: Lease) -> None:
         if self.process is not None:

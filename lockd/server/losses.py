@@ -1,7 +1,6 @@
 """Leases that were lost. They are remembered, so that a command that names one by its token gets the reason,
 and reported if the app asked for that (rule 12)."""
 
-from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,11 +9,10 @@ from lockd.core.errors import ErrorWord
 from lockd.core.leases import Lease
 from lockd.core.owners import Connection as Ties
 from lockd.core.owners import Process
+from lockd.core.tables import Table
 from lockd.core.values import Refusal
-from lockd.server.peer import Peer
 
-_OF_A_USER = 1_000
-_IN_ALL = 20_000
+_MOST, _FLOOR = 20_000, 100
 _OBJECT_BYTES = 500
 """The size of a loss without its text."""
 
@@ -54,9 +52,11 @@ class LostLease:
 class LossListener(Protocol):
     """A connection that brings its app the news. notifies: it has said NOTIFY."""
 
-    peer: Peer
     ties: Ties
     notifies: bool
+
+    @property
+    def account(self) -> str: ...
 
     @property
     def hears(self) -> bool:
@@ -71,11 +71,11 @@ class LossListener(Protocol):
 
 
 class Losses:
-    """The latest losses of each user: a flood of one user's losses does not push out another's."""
+    """The latest losses of each account: a flood of one's losses does not push out another's."""
 
     def __init__(self) -> None:
         self._by_name: dict[LeaseName, LostLease] = {}
-        self._of_user: defaultdict[int, OrderedDict[LeaseName, LostLease]] = defaultdict(OrderedDict)
+        self._of_account = Table[tuple[str, LeaseName], LostLease](_MOST, _FLOOR)
         self._listening: dict[Process, dict[LossListener, None]] = {}
         self._untold: dict[ProcessName, dict[LeaseName, LostLease]] = {}
         """Losses of leases that were taken over, as long as they are remembered, until a connection of their
@@ -92,9 +92,8 @@ class Losses:
     def granted_anew(self, session: LossListener, name: LeaseName) -> None:
         """A lease is held under that name, and this connection was told of it. An earlier lease may have been
         lost while this one waited, or before: news of that would be mistaken for news of this one."""
-        of_user = self._of_user.get(session.peer.uid)
-        # Once the request began anew, it is remembered only among its user's.
-        lost = self._by_name.pop(name, None) or (of_user and of_user.get(name))
+        # Once the request began anew, it is remembered only among its account's.
+        lost = self._by_name.pop(name, None) or self._of_account.get((session.account, name))
         if lost:
             self._waits_no_more(lost)
             self.told(session, name)
@@ -102,17 +101,17 @@ class Losses:
     def happened(self, session: LossListener, lease: Lease, reason: str) -> None:
         """A lease was lost that this connection had taken."""
         lost = LostLease(lease.resource, lease.token, reason, lease.deadline_ns)
-        self._remember(session.peer.uid, lost)
+        self._remember(session.account, lost)
         if session.notifies:
             self._tell(session, lost)
 
-    def happened_to(self, process: Process | None, uid: int, lease: Lease, reason: str) -> None:
+    def happened_to(self, process: Process | None, account: str, lease: Lease, reason: str) -> None:
         """A lease was lost that this process had taken on a connection to the previous agent."""
         listener = None if process is None else self.listener_of(process)
         waits = process is not None and lease.holder.notify and listener is None
         whose = (process.pid, process.started) if process is not None and waits else None
         lost = LostLease(lease.resource, lease.token, reason, lease.deadline_ns, whose)
-        self._remember(uid, lost)
+        self._remember(account, lost)
         if whose is not None:
             self._untold.setdefault(whose, {})[lost.name] = lost
         elif listener is not None and lease.holder.notify:
@@ -122,22 +121,13 @@ class Losses:
         """A connection of the process that wants to hear, and can."""
         return next((one for one in self._listening.get(process, ()) if one.hears), None)
 
-    def _remember(self, uid: int, lost: LostLease) -> None:
+    def _remember(self, account: str, lost: LostLease) -> None:
         self._by_name[lost.name] = lost
-        of_user = self._of_user[uid]
-        self._waits_no_more(of_user.get(lost.name))
-        of_user[lost.name] = lost
-        if len(of_user) > _OF_A_USER:
-            self._forget_one_of(uid)
-        elif len(self._by_name) > _IN_ALL:
-            self._forget_one_of(max(self._of_user, key=lambda user: len(self._of_user[user])))
-
-    def _forget_one_of(self, uid: int) -> None:
-        name, lost = self._of_user[uid].popitem(last=False)
-        self._by_name.pop(name, None)
-        self._waits_no_more(lost)
-        if not self._of_user[uid]:
-            del self._of_user[uid]
+        self._waits_no_more(self._of_account.get((account, lost.name)))
+        for forgotten in self._of_account.put(account, (account, lost.name), lost):
+            if self._by_name.get(forgotten.name) is forgotten:
+                del self._by_name[forgotten.name]
+            self._waits_no_more(forgotten)
 
     def _waits_no_more(self, lost: LostLease | None) -> None:
         """For a connection that wants to hear of it."""

@@ -1937,8 +1937,8 @@ MUTATIONS = (
         "polls are remembered for ever",
         2,
         POLLS,
-        "if refusal is not None and now_ns >= until_ns:",
-        "if False:",
+        "        if now_ns >= until_ns:\n            self._refused.pop(resource)\n            return None\n",
+        "",
     ),
     one(
         "a tenure is handed on to a value, which no master shows",

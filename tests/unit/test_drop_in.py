@@ -85,7 +85,7 @@ class Apps:
 
     def has_read(self, session: Session, script: bytes) -> None:
         """It needs no turn then."""
-        self._scripts._recognised(digest_of(script), script, session.peer, b"")
+        self._scripts._recognised(digest_of(script), script, "an app", session.peer, b"")
 
     def asks(self, session: Session, *words: bytes) -> bytes:
         """The reply."""
@@ -229,7 +229,7 @@ def test_a_lock_with_a_ttl_belongs_to_no_process(apps: Apps) -> None:
 def found(apps: Apps, session: Session) -> list[Any]:
     """What a GET finds, where the masters show the value of its process."""
     seen, told = Seen(b"host", session.owner, 0, VALUE, None), list[Any]()
-    apps.looking._remember(b"r", seen)
+    apps.looking._shown.put("an app", b"r", (boottime_ns() + 60_000 * MS, seen))
     apps.looking.look(session, b"r", told.append)
     return [None if one is None else one.value for one in told]
 
@@ -248,7 +248,7 @@ def test_what_is_still_tried_for_is_shown_to_nobody(apps: Apps) -> None:
 
 def test_what_was_given_back_since_nobody_heard_of_it_is_shown_to_nobody(apps: Apps) -> None:
     session = apps.connected()
-    apps.looking.is_given_back(b"r", VALUE, session.owner)
+    apps.looking.is_given_back("an app", b"r", VALUE, session.owner)
     assert found(apps, session) == [None]
     apps.locked(session)
     assert found(apps, session) == [VALUE], "it was asked for again"

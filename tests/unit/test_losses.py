@@ -20,7 +20,7 @@ class Connection(SimpleNamespace):
 
     def __init__(self, process: Process | None = FIRST, uid: int = 1, *, notifies: bool = True) -> None:
         """Of nobody who can be seen, or of a process."""
-        super().__init__(peer=SimpleNamespace(uid=uid), notifies=notifies, open=True, told=[], knows=[])
+        super().__init__(account=f"uid {uid}", notifies=notifies, open=True, told=[], knows=[])
         self.ties = Ties(self, process)  # type: ignore[arg-type]
 
     __hash__ = object.__hash__
@@ -73,7 +73,7 @@ def test_who_names_it_is_told_as_often_as_he_asks() -> None:
 
 
 def test_a_flood_of_one_users_losses_makes_nobody_elses_be_forgotten(monkeypatch: Any) -> None:
-    monkeypatch.setattr(losses_module, "_IN_ALL", 1_500)
+    monkeypatch.setattr(losses_module, "_MOST", 3_000)
     losses, flood = Losses(), Connection(uid=1, notifies=False)
     lose(losses, Connection(uid=2, notifies=False), b"kept")
     for number in range(3_000):
@@ -82,9 +82,11 @@ def test_a_flood_of_one_users_losses_makes_nobody_elses_be_forgotten(monkeypatch
     assert losses.of((b"r", b"2999"))
     assert not losses.of((b"r", b"0"))
     assert len(losses._by_name) <= 1_001
-    for uid in range(3, 1_000):
-        lose(losses, Connection(uid=uid, notifies=False), b"of %d" % uid)
-    assert len(losses._by_name) == 1_500
+    for uid in range(3, 60):
+        for number in range(20):
+            lose(losses, Connection(uid=uid, notifies=False), b"%d of %d" % (number, uid))
+        assert losses.of((b"r", b"0 of %d" % uid))
+    assert len(losses._by_name) == len(losses._of_account) <= 3_000
     assert losses.of((b"r", b"kept"))
 
 
@@ -108,7 +110,7 @@ def test_processes_that_cannot_be_told_apart_neither_hear_nor_know_what_another_
 
 def lose_of_before(losses: Losses, process: Process, token: bytes, *, notify: bool = True) -> None:
     """Of a lease that was taken over."""
-    losses.happened_to(process, 1, a_lease(token=token, notify=notify), "it is gone")
+    losses.happened_to(process, "uid 1", a_lease(token=token, notify=notify), "it is gone")
 
 
 def test_what_was_lost_before_its_process_came_back_is_told_when_that_wants_to_hear() -> None:
@@ -149,14 +151,18 @@ def test_news_of_a_name_that_was_asked_for_anew_is_not_told_behind_its_grant() -
     assert set(waiting.knows) == {b"mine"}
 
 
-def test_of_processes_that_never_come_back_no_more_is_kept_than_is_remembered_of_their_user() -> None:
+def test_of_processes_that_never_come_back_no_more_is_kept_than_is_remembered_of_their_account(
+    monkeypatch: Any,
+) -> None:
+    monkeypatch.setattr(losses_module, "_MOST", 3_000)
     losses = Losses()
     for number in range(2_500):
         lose_of_before(losses, Process(number + 1, 1, 1), b"%d" % number)
-    assert len(losses._untold) == 1_000
+    kept = len(losses._of_account)
+    assert len(losses._untold) == kept < 1_100
     for _ in range(3):
         lose_of_before(losses, FIRST, b"again")
-    assert len(losses._untold) == 1_000
+    assert len(losses._untold) == kept
     last = Connection(Process(2_500, 1, 1))
     heard(losses, last)
     assert last.told == [b"2499"]

@@ -57,8 +57,8 @@ def refused(host: Host, other: Host) -> Host:
 
 def test_a_refusal_is_known_for_a_tenth_of_a_second_from_its_first_word_on():
     polls = Polls()
-    polls.refused(b"r", TAKEN, 0)
-    polls.refused(b"r", Refusal(ErrorWord.TAKEN, "another", 1), 99 * MS)
+    polls.refused("an app", b"r", TAKEN, 0)
+    polls.refused("an app", b"r", Refusal(ErrorWord.TAKEN, "another", 1), 99 * MS)
     assert polls.refusal(b"r", 100 * MS - 1) is TAKEN
     assert polls.refusal(b"r", 100 * MS) is None
     assert polls.refusal(b"r", 0) is None
@@ -66,15 +66,15 @@ def test_a_refusal_is_known_for_a_tenth_of_a_second_from_its_first_word_on():
 
 def test_another_word_counts_once_the_first_is_over():
     polls = Polls()
-    polls.refused(b"r", TAKEN, 0)
+    polls.refused("an app", b"r", TAKEN, 0)
     another = Refusal(ErrorWord.TAKEN, "another", 1)
-    polls.refused(b"r", another, 100 * MS)
+    polls.refused("an app", b"r", another, 100 * MS)
     assert polls.refusal(b"r", 199 * MS) is another
 
 
 def test_it_is_of_one_resource():
     polls = Polls()
-    polls.refused(b"r", TAKEN, 0)
+    polls.refused("an app", b"r", TAKEN, 0)
     assert polls.refusal(b"other", 0) is None
     polls.is_free(b"other")
     assert polls.refusal(b"r", 0) is TAKEN
@@ -83,11 +83,14 @@ def test_it_is_of_one_resource():
 
 
 def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("lockd.core.polls._MOST", 2)
+    """Who polls thousands pushes out its own."""
+    monkeypatch.setattr("lockd.core.polls._MOST", 128)
     polls = Polls()
-    for name in (b"a", b"b", b"c"):
-        polls.refused(name, TAKEN, 0)
-    assert [polls.refusal(name, 0) for name in (b"a", b"b", b"c")] == [None, TAKEN, TAKEN]
+    polls.refused("modest", b"m", TAKEN, 0)
+    for number in range(1_000):
+        polls.refused("greedy", b"%d" % number, TAKEN, 0)
+    assert [polls.refusal(name, 0) for name in (b"m", b"0", b"999")] == [TAKEN, None, TAKEN]
+    assert len(polls._refused) < 128
 
 
 # Who is answered from it

@@ -582,7 +582,7 @@ class Campaigns:
             cancel(queue.leaves(holder))
             self.waiting -= 1
             if why.code is ErrorWord.TAKEN and is_plain(holder.value):
-                self.polls.refused(queue.resource, why, now_ns)
+                self.polls.refused(holder.account, queue.resource, why, now_ns)
             self.refuse(holder, why, now_ns)
 
     def refuse(self, holder: Holder, refusal: Refusal, now_ns: int) -> None:

@@ -6,21 +6,23 @@ before the TTL ends. So it is kept only if it was locked here again shortly befo
 recall, at the end of its validity, and when its agent stops. A tenure without a lease is never renewed.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
 from lockd.core.leases import Lease, Standing
 from lockd.core.plain_values import is_plain
 from lockd.core.queues import Kept, KeptEnd, Queue
+from lockd.core.stakes import Stock
+from lockd.core.tables import Table
 from lockd.core.tenures.means import Means
 from lockd.core.tenures.returns import Returns
 from lockd.core.turns import cancel
 from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Reply
 
-_MOST = 16_384
-"""How many are kept at a time, and how many are remembered as just unlocked."""
+_MOST, _FLOOR = 16_384, 64
+"""How many are kept at a time, and how many are remembered as just unlocked; and of those each account's
+own."""
 
 
 class Keeping:
@@ -34,8 +36,9 @@ class Keeping:
         gives_back: Callable[[Queue, int], None],
     ) -> None:
         self.count = 0
-        self._unlocked_ns: OrderedDict[bytes, int] = OrderedDict()
-        """When each resource was last unlocked, the latest last; for those that may be kept, and are not."""
+        self._kept = Stock("kept", _MOST, _FLOOR, 50)
+        self._unlocked_ns = Table[bytes, int](_MOST, _FLOOR)
+        """When each resource was last unlocked; for those that may be kept, and are not."""
         self._watcher = means.watcher
         self._journal = means.journal
         self._turns = means.turns
@@ -49,27 +52,22 @@ class Keeping:
         holder = lease.holder
         if not holder.keep_ms or holder.detached or is_plain(holder.value):
             return False
-        before_ns = self._unlocked_ns.pop(lease.resource, None)
+        before_ns = self._unlocked_ns.pop(lease.resource)
         if why != "released" or lease.tenure.turn is not None:
             return False
-        self._notes_unlocked(lease.resource, now_ns)
+        self._unlocked_ns.put(holder.account, lease.resource, now_ns)
         return before_ns is not None and holder.asked_ns <= before_ns + holder.keep_ms * NS_PER_MS
-
-    def _notes_unlocked(self, resource: bytes, at_ns: int) -> None:
-        self._unlocked_ns[resource] = at_ns
-        if len(self._unlocked_ns) > _MOST:
-            self._unlocked_ns.popitem(last=False)
 
     def keeps(self, lease: Lease, now_ns: int, reply: Reply | None) -> bool:
         """Whether its tenure stays. It is noted as given back: the next agent keeps nothing for anybody."""
         queue, tenure = self._campaigns.queues[lease.resource], lease.tenure
         until_ns = self._until_ns(lease, now_ns)
         held = lease.standing is Standing.HELD and tenure.is_ours and tenure.was_proven_lately(now_ns)
-        if not held or until_ns <= now_ns or queue.waiters or self.count >= _MOST:
+        if not held or until_ns <= now_ns or queue.waiters or self._is_full(lease.holder.account):
             return False
         self._returns.lease_over(lease, "released", now_ns)
         queue.lease = tenure.lease = None
-        del self._unlocked_ns[lease.resource]
+        self._unlocked_ns.pop(lease.resource)
         self._journal.ending(tenure)
         self._journal.keep_up()
         kept = Kept(now_ns, lease.holder.label, lease.holder.owner, lease.holder.account, lease.fence)
@@ -91,6 +89,10 @@ class Keeping:
         queue.kept = kept
         kept.timer = self._turns.at(kept.account, until_ns, partial(self._time_is_up, queue))
         self.count += 1
+        self._kept.take(kept.account, 1)
+
+    def _is_full(self, account: str) -> bool:
+        return self._kept.refusal(account, 1) is not None
 
     def _time_is_up(self, queue: Queue, now_ns: int) -> None:
         self.no_more(queue, KeptEnd.TIME, now_ns)
@@ -102,8 +104,9 @@ class Keeping:
         assert kept is not None
         cancel(kept.timer)
         self.count -= 1
+        self._kept.give_back(kept.account, 1)
         if why is KeptEnd.LOCKED:
-            self._notes_unlocked(queue.resource, kept.since_ns)
+            self._unlocked_ns.put(kept.account, queue.resource, kept.since_ns)
         self._watcher.kept_no_more(kept.label, why, now_ns - kept.since_ns)
 
     def give_back(self, now_ns: int) -> None:

@@ -236,7 +236,9 @@ class Leases:
                 self._check_unknown(session, resource, token)
         session.at_once(
             UnlockOrExtend(session, "unlock", resource, token),
-            lambda reply: self._locks.unlock(resource, token, reply, boottime_ns(), uid=uid),
+            lambda reply: self._locks.unlock(
+                resource, token, reply, boottime_ns(), uid=uid, account=session.account
+            ),
         )
 
     @COMMANDS(

@@ -6,7 +6,6 @@ lock is free still has to take it.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 
 from lockd.clock import boottime_ns
@@ -15,6 +14,7 @@ from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.plain_values import value_of
 from lockd.core.scripts.operations import State
+from lockd.core.tables import Table
 from lockd.core.validity import NS_PER_MS, drift_ns
 from lockd.core.values import Refusal
 from lockd.masters import survey
@@ -25,7 +25,7 @@ from lockd.server.session import Session
 from lockd.server.shared import Shared
 
 _FRESH_NS = 100 * NS_PER_MS
-_MOST = 10_000
+_MOST, _FLOOR = 10_000, 50
 _GIVEN_BACK_NS = 2_000 * NS_PER_MS
 """Longer than it takes to tell the masters."""
 
@@ -81,14 +81,14 @@ class Looking:
         self._locks: Locks = shared.locks
         self._fleet = fleet
         self._readings = readings
-        self._shown: OrderedDict[bytes, tuple[int, Seen]] = OrderedDict()
-        self._given_back: OrderedDict[tuple[bytes, bytes, bytes], int] = OrderedDict()
+        self._shown = Table[bytes, tuple[int, Seen]](_MOST, _FLOOR)
+        self._given_back = Table[tuple[bytes, bytes, bytes], int](_MOST, _FLOOR)
         self._asked: dict[tuple[bytes, str, bool], asyncio.Task[Seen | Refusal | None]] = {}
         self._under_way: set[asyncio.Task[Seen | Refusal | None]] = set()
 
     def forget(self, resource: bytes) -> None:
         """Something was done about it here: an answer that is under way may be from before that."""
-        self._shown.pop(resource, None)
+        self._shown.pop(resource)
         for asked in [one for one in self._asked if one[0] == resource]:
             del self._asked[asked]
 
@@ -115,14 +115,12 @@ class Looking:
         it."""
         if seen.value is None:
             return False
-        until_ns = self._given_back.get((resource, seen.value, seen.owner), 0)
+        until_ns = self._given_back.get((resource, seen.value, seen.owner)) or 0
         return now_ns < until_ns or self._locks.tried_by(resource, seen.value) == seen.owner
 
-    def is_given_back(self, resource: bytes, value: bytes, owner: bytes) -> None:
+    def is_given_back(self, account: str, resource: bytes, value: bytes, owner: bytes) -> None:
         """Because no app was told that it was granted. Masters still show it for a moment."""
-        self._given_back[resource, value, owner] = boottime_ns() + _GIVEN_BACK_NS
-        if len(self._given_back) > _MOST:
-            self._given_back.popitem(last=False)
+        self._given_back.put(account, (resource, value, owner), boottime_ns() + _GIVEN_BACK_NS)
 
     def look(self, session: Session, resource: bytes, told: Told, *, patient: bool = False) -> None:
         """told: called at once if the answer is known, else when the masters have answered. patient: the app
@@ -178,14 +176,8 @@ class Looking:
         seen = self._weighed(found)
         # That it is free is true only until an app takes it.
         if is_current and isinstance(seen, Seen):
-            self._remember(resource, seen)
+            self._shown.put(account, resource, (boottime_ns() + _FRESH_NS, seen))
         return seen
-
-    def _remember(self, resource: bytes, seen: Seen) -> None:
-        self._shown[resource] = boottime_ns() + _FRESH_NS, seen
-        self._shown.move_to_end(resource)
-        if len(self._shown) > _MOST:
-            self._shown.popitem(last=False)
 
     def _weighed(self, found: survey.Found) -> Seen | Refusal | None:
         """A lease counts as held if it may have a quorum together with the masters that did not answer. What

@@ -211,7 +211,9 @@ class OneKey:
     def _not_granted(self, refusal: Refusal) -> None:
         if refusal is GONE:
             assert self._value is not None
-            self._ground.looking.is_given_back(self._resource, self._value, self._session.owner)
+            self._ground.looking.is_given_back(
+                self._session.account, self._resource, self._value, self._session.owner
+            )
         if refusal.code.kind is not Meaning.CONTENDED or self._session.is_gone:
             self._fails(refusal)
         elif self._operation.kind is Kind.ACQUIRE_OR_EXTEND:

@@ -14,11 +14,12 @@ from hashlib import sha1
 from lockd.clock import boottime_ns
 from lockd.core.errors import ErrorWord
 from lockd.core.scripts.operations import Kind, NotRecognised, Recognised
+from lockd.core.tables import Table
 from lockd.core.values import Refusal
 from lockd.server.peer import Peer
 from lockd.server.shared import Shared
 
-_MOST = 1_000
+_MOST, _FLOOR = 1_000, 7
 _WAITING_MOST = 64
 """How many of one account may wait until they are read: a library loads a dozen when it starts. Each
 connection waits for its own."""
@@ -61,7 +62,7 @@ class ScriptCache:
         self._asked: dict[tuple[bytes, str], asyncio.Task[Taken]] = {}
         self._waiting = Counter[str]()
         """Those that are not read yet, by account."""
-        self._scripts: OrderedDict[bytes, Taken] = OrderedDict()
+        self._scripts = Table[bytes, Taken](_MOST, _FLOOR)
         self.refused: OrderedDict[bytes, RefusedScript] = OrderedDict()
 
     def known(self, text: bytes, peer: Peer, library: bytes) -> Taken | None:
@@ -75,10 +76,7 @@ class ScriptCache:
         return taken
 
     def _known(self, digest: bytes) -> Taken | None:
-        taken = self._scripts.get(digest)
-        if taken is not None:
-            self._scripts.move_to_end(digest)
-        return taken
+        return self._scripts.use(digest)
 
     def read(self, text: bytes, account: str, peer: Peer, library: bytes, told: Told) -> None:
         """told: called at once if the answer is known, or if the script may not be read now; else after its
@@ -106,14 +104,16 @@ class ScriptCache:
     async def _read(self, asked: tuple[bytes, str], text: bytes, peer: Peer, library: bytes) -> Taken:
         digest, account = asked
         try:
-            return await self._turns.answer(account, lambda: self._recognised(digest, text, peer, library))
+            return await self._turns.answer(
+                account, lambda: self._recognised(digest, text, account, peer, library)
+            )
         finally:
             del self._asked[asked]
             self._waiting[account] -= 1
             if not self._waiting[account]:
                 del self._waiting[account]
 
-    def _recognised(self, digest: bytes, text: bytes, peer: Peer, library: bytes) -> Taken:
+    def _recognised(self, digest: bytes, text: bytes, account: str, peer: Peer, library: bytes) -> Taken:
         """Another user may have sent the same script."""
         known = self._asked_for(digest, peer, library)
         if known is not None:
@@ -121,9 +121,8 @@ class ScriptCache:
         # The parser is loaded for the first script: most agents never see one, and each would start later.
         from lockd.core.scripts.recognition import recognise
 
-        taken = self._scripts[digest] = recognise(text)
-        if len(self._scripts) > _MOST:
-            self._scripts.popitem(last=False)
+        taken = recognise(text)
+        self._scripts.put(account, digest, taken)
         if isinstance(taken, NotRecognised):
             self._is_refused(digest, taken, peer, library)
             self._log_refused(digest, taken, peer, library)

@@ -7,6 +7,7 @@ from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.release import Release
 from lockd.core.journal import replay
 from lockd.core.queues import KeptEnd
+from lockd.core.stakes import Stock
 from lockd.core.takeover import Taken
 from tests.harness.clocks import MS
 from tests.harness.fleet_model import Answer, App, Host, beside
@@ -278,10 +279,15 @@ def test_an_extension_that_was_under_way_and_fails_has_it_given_back(kept: Host)
 
 
 def test_only_so_many_are_kept(host: Host, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("lockd.core.tenures.keeping._MOST", 1)
+    """Of each account."""
+    keeping = host.locks._keeping
+    monkeypatch.setattr(keeping, "_kept", Stock("kept", 128, 1, 1))
     for name in (b"a", b"a", b"r", b"r"):
         once(host, resource=name)
     assert not is_kept(host)
+    for _ in range(2):
+        once(host, resource=b"another's", account="another")
+    assert keeping.count == 2
     host.pass_ms(KEEP_MS)
     for _ in range(2):
         once(host)

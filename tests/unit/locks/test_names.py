@@ -163,25 +163,27 @@ def test_what_the_agent_has_named_itself_is_released_once(host, app):
 
 
 def test_a_flood_of_one_users_makes_nobody_elses_be_forgotten_and_what_is_old_goes(monkeypatch):
-    monkeypatch.setattr(names_module, "OVERS_OF_A_USER", 100)
-    monkeypatch.setattr(names_module, "OVERS_IN_ALL", 150)
+    monkeypatch.setattr(names_module, "_MOST", 640)
+    monkeypatch.setattr(names_module, "_FLOOR", 2)
     names = Names()
 
     def known(uid: int, token: bytes, now_ns: int = 0) -> bool:
         return names.over(uid, b"r", token, now_ns) is not None
 
-    names.ends({1}, b"r", b"kept", 0, is_here=True)
+    names.ends({1: "one"}, b"r", b"kept", 0, is_here=True)
     for number in range(1_000):
-        names.ends({2}, b"r", b"%d" % number, 0, is_here=True)
+        names.ends({2: "two"}, b"r", b"%d" % number, 0, is_here=True)
         if number in (880, 950):
-            names.ends({2}, b"r", b"once more", 0, is_here=True)
+            names.ends({2: "two"}, b"r", b"once more", 0, is_here=True)
     assert known(1, b"kept")
     assert known(2, b"999")
     assert known(2, b"once more")
-    assert not known(2, b"899")
+    assert not known(2, b"799")
     for uid in range(3, 60):
-        names.ends({uid}, b"r", b"his", 0, is_here=True)
-    assert names._remembered == sum(map(len, names._over.values())) == 150
+        names.ends({uid: f"{uid}"}, b"r", b"his", 0, is_here=True)
+        assert known(uid, b"his")
+    assert len(names._over) <= 640
     assert known(1, b"kept")
-    names.ends({2}, b"r", b"new", REMEMBERED_NS + MS, is_here=True)
-    assert len(names._over[2]) == 1
+    names.ends({2: "two"}, b"r", b"new", REMEMBERED_NS + MS, is_here=True)
+    assert not known(2, b"999")
+    assert len(names._over) == 1 + 57 + 1

@@ -22,14 +22,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from lockd.core import sizes
+
 WireReply = bytes | Callable[[], bytes]
 """What goes out on the wire, or a function that makes it when it is written."""
 
 UNDER_WAY_MOST = 128
 """How many commands of one connection masters are asked about at a time: others want their answers, too."""
 _REPLY_BYTES_PER_TURN = 16_384
-PLACE_BYTES = 256
-"""About what a place needs as an object, without its reply."""
 
 
 class Port(Protocol):
@@ -61,14 +61,16 @@ class Port(Protocol):
 class Place:
     """The place of a command in the order of the replies. begin: what to do when its turn comes; None once it
     has begun, or if it need not wait. A command may be answered while it waits for its turn. gives_back: it
-    gives back what its app does not hold any more, so it is begun even after that app has closed."""
+    gives back what its app does not hold any more, so it is begun even after that app has closed. size: what
+    is kept for it besides its reply, as far as that is known before it has its place."""
 
-    __slots__ = ("begin", "gives_back", "reply")
+    __slots__ = ("begin", "gives_back", "reply", "size")
 
     def __init__(self, *, gives_back: bool = False) -> None:
         self.begin: Callable[[Place], None] | None = None
         self.gives_back = gives_back
         self.reply: WireReply | None = None
+        self.size = 0
 
 
 class _Nobody:
@@ -105,7 +107,8 @@ class Flow:
 
     clogged_bytes: written, and not yet taken by the kernel. pending_bytes: arrived, and not yet taken up.
     whole: a request among the pending bytes may be complete. _held: a request that waits until all before it
-    are answered; everything that arrived after it waits with it.
+    are answered; everything that arrived after it waits with it. _taken_up: the size of the request that is
+    being run, which what takes a place for it may keep.
     """
 
     __slots__ = (
@@ -119,6 +122,7 @@ class Flow:
         "_pushing",
         "_reads",
         "_scheduled",
+        "_taken_up",
         "_to_write",
         "_unread_bytes",
         "closed",
@@ -145,6 +149,7 @@ class Flow:
         self._to_write = bytearray()
         self.clogged_bytes = 0
         self._kept = 0
+        self._taken_up = 0
         self._owes = False
         self._pushing = False
         self._reads = True
@@ -256,7 +261,12 @@ class Flow:
             return False
         if self.places and self._port.waits_for_all_before(request):
             self._held = request
-        elif (reply := self._port.run(request)) is not None:
+            self._kept += sizes.request(request)
+            return True
+        self._taken_up = sizes.request(request)
+        reply = self._port.run(request)
+        self._taken_up = 0
+        if reply is not None:
             self.say(reply)
         return True
 
@@ -265,6 +275,7 @@ class Flow:
             if self.places:
                 return None
             held, self._held = self._held, None
+            self._kept -= sizes.request(held)
             return held
         if not self.takes:
             return None
@@ -279,8 +290,9 @@ class Flow:
         if self.places:
             place = Place()
             place.reply = reply
+            place.size = sizes.ANSWERED
             self.places.append(place)
-            self._kept += len(reply) + PLACE_BYTES
+            self._kept += len(reply) + place.size
         else:
             self._write(reply)
 
@@ -288,8 +300,7 @@ class Flow:
         """This command is under way, and is last in the order of replies. After the end there is no order."""
         if self.closed:
             return
-        self.places.append(place)
-        self._kept += PLACE_BYTES
+        self._takes_place(place)
         self.under_way += 1
 
     def in_turn(self, place: Place, begin: Callable[[Place], None]) -> None:
@@ -299,13 +310,17 @@ class Flow:
             begin(place)
             return
         its_turn = self.is_turn_of_next
-        self.places.append(place)
-        self._kept += PLACE_BYTES
+        self._takes_place(place)
         if its_turn:
             self.under_way += 1
             begin(place)
         else:
             place.begin = begin
+
+    def _takes_place(self, place: Place) -> None:
+        self.places.append(place)
+        place.size += sizes.COMMAND + self._taken_up
+        self._kept += place.size
 
     def _begin_first(self) -> None:
         """The turn of the first command in the order has come."""
@@ -327,7 +342,7 @@ class Flow:
         if len(places) == 1:
             # The usual case.
             places.popleft()
-            self._kept -= PLACE_BYTES
+            self._kept -= place.size
             data = reply if type(reply) is bytes else reply()  # type: ignore[operator]
             if self.clogged_bytes or self._in_turn:
                 self._write(data)
@@ -345,8 +360,9 @@ class Flow:
     def _write_due(self) -> None:
         places, due = self.places, []
         while places and (reply := places[0].reply) is not None:
-            places.popleft().reply = None  # that of a grant lives on with its lease
-            self._kept -= PLACE_BYTES
+            place = places.popleft()
+            place.reply = None  # that of a grant lives on with its lease
+            self._kept -= place.size
             if type(reply) is bytes:
                 self._kept -= len(reply)
                 due.append(reply)

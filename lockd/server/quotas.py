@@ -66,7 +66,8 @@ class Cost:
 
     @property
     def bytes(self) -> int:
-        return self.leases * sizes.lease(self.name) + sizes.waiter(self.name, self.places)
+        of_leases = self.leases * sizes.lease(self.name, renewed=self.ttl_ms is not None)
+        return of_leases + sizes.waiter(self.name, self.places)
 
     @property
     def renewals(self) -> int:
@@ -86,7 +87,7 @@ class Holding:
 
     @property
     def bytes(self) -> int:
-        return sizes.lease(self.name)
+        return sizes.lease(self.name, renewed=self.ttl_ms is not None)
 
     @property
     def renewals(self) -> int:

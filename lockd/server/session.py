@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from lockd.build import mypyc_attr
 from lockd.clock import boottime_ns
+from lockd.core import sizes
 from lockd.core.flow import Flow, Place, WireReply
 from lockd.core.leases import Lease, owner_of
 from lockd.core.owners import Connection, Delivery
@@ -41,7 +42,7 @@ READINGS_MOST = 64
 _SOCKET_BYTES = 16_384
 
 MULTI_BYTES = 32_768
-"""How much may wait for an EXEC. It is kept for a connection in addition to everything that is counted."""
+"""How many bytes of commands may wait for an EXEC."""
 
 _DEAF = requests.RequestParser(1)
 
@@ -56,19 +57,25 @@ class LeaseCommand(Place):
 
 
 class Multi:
-    """The commands since MULTI. is_broken: one of them could not be queued, so none is run."""
+    """The commands since MULTI. is_broken: one of them could not be queued, so none is run. size: what is
+    kept for them."""
 
-    __slots__ = ("_bytes", "is_broken", "queued")
+    __slots__ = ("_bytes", "is_broken", "queued", "size")
 
     def __init__(self) -> None:
         self.queued: list[list[bytes]] = []
         self.is_broken = False
         self._bytes = 0
+        self.size = 0
 
     def has_room(self, words: list[bytes]) -> bool:
         """Whether it fits; if so, it is counted."""
         self._bytes += sum(map(len, words))
         return self._bytes <= MULTI_BYTES
+
+    def queues(self, words: list[bytes]) -> None:
+        self.queued.append(words)
+        self.size += sizes.request(words)
 
 
 class Waiting(Protocol):
@@ -433,6 +440,8 @@ class Session:
         if not self._admitted or self._transport is None or self._cut_off:
             return
         kept = self.flow.kept_bytes + self._parser.held_bytes + self._untold_bytes
+        if self.multi is not None:
+            kept += self.multi.size
         self.shared.buffers.keeps(self, kept)
         if self.flow.waits_for_reader:
             self.shared.buffers.is_deaf(self)
@@ -499,6 +508,8 @@ class Session:
         reply = self._commands.run(self, words)
         if reply is not None:
             self.flow.say(reply)
+        if self.multi is not None or self.kept_bytes:
+            self._count_kept()
         if self.flow.ending:
             self.close()
 
@@ -514,7 +525,7 @@ class Session:
             self.shared.incidents.internal_error("a command failed", failure)
             self.close()
             return False
-        if self.kept_bytes or flow.kept_bytes or flow.pending_bytes > UNCOUNTED_BYTES:
+        if self.kept_bytes or flow.kept_bytes or self.multi or flow.pending_bytes > UNCOUNTED_BYTES:
             self._count_kept()
         if flow.over:
             self.close()

@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lockd.core import flow as flow_module
-from lockd.core.flow import PLACE_BYTES, UNDER_WAY_MOST, Flow, Place
+from lockd.core import sizes
+from lockd.core.flow import UNDER_WAY_MOST, Flow, Place
 
-PIPELINE_BYTES, UNREAD_BYTES = 1_000, 36_000
+PIPELINE_BYTES = 1_000
 REPLY_BYTES_MOST = 3_000
+UNREAD_BYTES = UNDER_WAY_MOST * sizes.COMMAND * 6 // 5 + REPLY_BYTES_MOST
+"""As much as the commands that are under way need, and little more."""
 KINDS = ("at once", "asked", "in turn", "in line", "alone")
 REQUEST_BYTES = 60
 
@@ -243,7 +246,8 @@ class AnyConnection(RuleBasedStateMachine):
     def what_is_kept_is_bounded(self) -> None:
         flow = self.connection.flow
         assert flow.under_way <= UNDER_WAY_MOST
-        late = (UNDER_WAY_MOST + 1) * (PLACE_BYTES + REPLY_BYTES_MOST) + flow_module._REPLY_BYTES_PER_TURN
+        each = sizes.COMMAND + sizes.WORD + REQUEST_BYTES + REPLY_BYTES_MOST
+        late = (UNDER_WAY_MOST + 1) * each + flow_module._REPLY_BYTES_PER_TURN
         assert flow.kept_bytes <= UNREAD_BYTES + late
         assert flow.kept_bytes >= 0
 

@@ -30,7 +30,7 @@ MIB = 1024
 
 
 # An agent that stood still for longer than this doesn't know for once what the masters' clocks say.
-cluster = module_cluster(3, clock_skew_allowance_ms=20_000)
+cluster = module_cluster(3, limits={"share_percent": 10_000}, clock_skew_allowance_ms=20_000)
 
 
 @pytest.fixture(autouse=True)

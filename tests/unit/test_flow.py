@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 from lockd.core.flow import UNDER_WAY_MOST
-from tests.harness.any_connection import KINDS, AnyConnection, Connection, numbered
+from tests.harness.any_connection import KINDS, UNREAD_BYTES, AnyConnection, Connection, numbered
 
 AnyConnection.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestAnyConnection = AnyConnection.TestCase
@@ -93,7 +93,9 @@ def test_one_that_sends_all_before_it_reads_anything_is_not_waited_for(
     assert connection.unsent, "it has read nothing"
 
 
-@pytest.mark.parametrize(("kind", "number", "reply_bytes"), [("asked", 1_000, 7), ("at once", 1, 40_000)])
+@pytest.mark.parametrize(
+    ("kind", "number", "reply_bytes"), [("asked", 1_000, 7), ("at once", 1, UNREAD_BYTES + 4_000)]
+)
 def test_what_is_kept_behind_the_first_does_not_keep_it_from_being_begun(
     connection: Connection, number: int, kind: str, reply_bytes: int
 ) -> None:
@@ -129,11 +131,11 @@ def test_a_reply_is_composed_when_it_is_written(connection: Connection) -> None:
 
 def test_one_that_does_not_read_its_replies_is_not_read_from_until_it_does(connection: Connection) -> None:
     number = 0
-    while connection.reading and number < 20_000:
+    while connection.reading and number < 80_000:
         connection.comes(numbered("at once", number))
         connection.turn()
         number += 1
-    assert number < 20_000
+    assert number < 80_000
     assert connection.flow.waits_for_reader
     connection.settle()
     assert connection.reading

@@ -434,7 +434,7 @@ def test_the_limits_that_all_apps_share_show_what_is_used_as_a_refusal_goes_by_i
     quotas.holds(usage, Holding(10, 1_000))
     quotas.waits(usage, Cost(1, 1, 10, None))
     quotas.keeps(usage, 5_000)
-    of_leases = 2 * sizes.lease(10) + sizes.waiter(10)
+    of_leases = sizes.lease(10) + sizes.lease(10, renewed=False) + sizes.waiter(10)
     used = {
         "bytes": sizes.CONNECTION + sizes.PROCESS + of_leases + 5_000,
         "files": 2,

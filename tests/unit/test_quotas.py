@@ -188,6 +188,41 @@ async def _closed_with_much_kept(agent: WholeAgent, wire: Wire) -> None:
     assert agent.quotas.all.buffered_bytes > 17_000
 
 
+async def _queues(wire: Wire) -> int:
+    """In a MULTI; returns how many bytes are kept for it at least."""
+    words = [b"name-%d" % number for number in range(100)]
+    await wire.asks("MULTI")
+    for _ in range(20):
+        await wire.asks("DEL", *words)
+    return 20 * sizes.request([b"DEL", *words])
+
+
+async def _a_multi(agent: WholeAgent, wire: Wire) -> None:
+    size = await _queues(wire)
+    assert agent.quotas.all.buffered_bytes >= size
+    await wire.asks("DISCARD")
+    assert agent.quotas.all.buffered_bytes == 0
+    await agent.connects(OTHER).locks("r", 60_000, "CONNECTION")
+    wire.sends("LOCK", "r", TTL_MS, "WAIT", 10_000)
+    for _ in range(3):
+        await _queues(wire)
+        wire.sends("EXEC")
+    assert agent.quotas.all.buffered_bytes >= 3 * size, "until they run"
+    agent.wires[-1].closes()
+    await agent.passes(5_000)
+    assert agent.quotas.all.buffered_bytes == 0
+    await _queues(wire)
+
+
+async def _behind_a_wait(agent: WholeAgent, wire: Wire) -> None:
+    await agent.connects(OTHER).locks("r", 60_000, "CONNECTION")
+    wire.sends("LOCK", "r", TTL_MS, "WAIT", 10_000)
+    for number in range(100):
+        wire.sends("LOCK", f"{number}", TTL_MS, "CONNECTION")
+    await agent.settles()
+    assert agent.quotas.all.buffered_bytes > 100 * sizes.COMMAND
+
+
 async def _several(agent: WholeAgent, wire: Wire) -> None:
     before = of_one(agent.quotas)
     reply = await wire.asks("LOCK", "a", TTL_MS, "TOKEN", "t", "AND", "b", "c")
@@ -241,6 +276,8 @@ WAYS: dict[str, Way] = {
     "its connection closes while it waits": _closed_while_it_waits,
     "its connection is cut off": _cut_off,
     "its connection closes with replies unread": _closed_with_much_kept,
+    "its connection closes with a MULTI": _a_multi,
+    "its connection closes with more behind it": _behind_a_wait,
     "several are": _several,
     "it is one of several slots": _one_of_slots,
     "it is lost": _lost,

@@ -122,7 +122,7 @@ class Commands:
         if refusal:
             multi.is_broken = True
             return replies.error(refusal)
-        multi.queued.append(words)
+        multi.queues(words)
         return _QUEUED
 
     def _why_not_queued(self, session: Session, multi: Multi, words: list[bytes]) -> str:

@@ -60,6 +60,7 @@ class Transactions:
         if multi.is_broken:
             raise BadRequest(_ABORTED)
         place = Place()
+        place.size = multi.size
         answer = partial(answer_at, session, place)
         transaction = Transaction(self._preparing, self._usage, session, multi.queued, answer)
         session.in_turn(lambda _place: transaction.goes_on(), place)

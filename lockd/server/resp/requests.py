@@ -17,6 +17,8 @@ There are two ways through the parser, and they agree on every input (tests/unit
 
 import re
 
+from lockd.core import sizes
+
 MAX_WORDS = 128
 """Words cost more than bytes. No command has nearly so many."""
 MAX_HEADER_BYTES = 32
@@ -31,8 +33,6 @@ _NO_BULK = -1
 # Splitting makes an object of some 40 bytes for each line, however short. Done for one window at a time, that
 # is limited to some tens of KiB a connection, whatever it has sent ahead.
 _WINDOW_BYTES = 4096
-_OBJECT_BYTES = 48
-"""The size of a short line or word as an object, and of its place in a list."""
 _LINES_OF_COUNT = {b"*%d" % count: 1 + 2 * count for count in range(1, MAX_WORDS + 1)}
 _LENGTH_LINE = {length: b"$%d" % length for length in range(1024)}
 
@@ -346,8 +346,10 @@ class RequestParser(ExactParser):
 
     @property
     def held_bytes(self) -> int:
-        """About how much memory the fed bytes take, including the objects that were made of them."""
-        return self.pending_bytes + _OBJECT_BYTES * (len(self._lines) + len(self._words))
+        """About how much memory the fed bytes take, including the objects that were made of them, and what a
+        buffer has in reserve that grows."""
+        objects = sizes.WORD * (len(self._lines) + len(self._words))
+        return self.pending_bytes + (len(self._tail) >> 3) + objects
 
     def _settle(self) -> None:
         """Bring _offset up to _line."""

@@ -126,7 +126,7 @@ def test_who_may_not_lock_any_more_keeps_and_extends_what_he_holds(
     ("stock", "less", "number", "words"),
     [
         ("renewals", {"renewals_per_second": 100, "share_percent": 1}, 20, ()),
-        ("bytes", {"memory_mib": 64, "share_percent": 1}, 300, ("DETACHED",)),
+        ("bytes", {"memory_mib": 64, "share_percent": 1}, 500, ("DETACHED",)),
     ],
 )
 def test_less_than_what_is_in_use_takes_nothing_away_and_stops_only_what_is_new(

@@ -51,10 +51,8 @@ class AgentConnection(UnixDomainSocketConnection):
         return -1 if sock is None else sock.fileno()
 
     def _connect(self) -> socket.socket:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock = in_line.connected(self.path, self.timeout_s)
         try:
-            sock.settimeout(self.timeout_s)
-            in_line.connect(sock, self.path, self.timeout_s)
             _greet(sock)
         except BaseException:
             sock.close()

@@ -10,9 +10,21 @@ from typing import Final
 _AGAIN_S: Final = 0.005
 
 
+def connected(path: str, within_s: float) -> socket.socket:
+    """A socket to that path, with this time limit for what follows, too. BlockingIOError when the line was
+    full all the time; OSError."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(within_s)
+        connect(sock, path, within_s)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 def connect(sock: socket.socket, path: str, within_s: float) -> None:
-    """Connect a socket that has a time limit. BlockingIOError when the line was full all the time;
-    OSError."""
+    """Connect a socket that has a time limit."""
     until_s = time.monotonic() + within_s
     while True:
         try:

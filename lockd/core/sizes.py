@@ -7,7 +7,7 @@ from typing import Final
 CONNECTION: Final = 5_632
 PROCESS: Final = 1_024
 _LEASE: Final = 3_584
-"""With its record in the journal, which is in memory, too, and is written anew when it is four times as
+"""With its record in the journal, which is in memory, too, and is written anew when it is three times as
 long."""
 _DETACHED: Final = 2_304
 """A lease that is not renewed, and is in no journal."""

@@ -14,14 +14,7 @@ from lockd.client import in_line
 
 class _Patient(UnixDomainSocketConnection):
     def _connect(self) -> socket.socket:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.settimeout(self.socket_timeout)
-            in_line.connect(sock, self.path, self.socket_timeout or 0.0)
-        except BaseException:
-            sock.close()
-            raise
-        return sock
+        return in_line.connected(self.path, self.socket_timeout or 0.0)
 
 
 def client_of(path: str, within_s: float) -> redis.Redis:

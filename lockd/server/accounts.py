@@ -91,15 +91,14 @@ class LocalUsers:
         self._ranges: list[tuple[int, int, str]] = []
 
     def has(self, uid: int) -> bool:
-        self._look()
         return uid in self._here
 
     def owner_of(self, uid: int) -> str | None:
         """The account that has that uid in a range."""
-        self._look()
         return next((owner for first, count, owner in self._ranges if first <= uid < first + count), None)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Read them again if they have changed: before anything is asked."""
         seen = tuple(map(_version_of, self._files))
         if seen != self._read_as:
             users, ranges = map(_fields_in, self._files)
@@ -166,28 +165,29 @@ class Accounts:
         where = where_is(self._cgroup_of(pid)) if pid else Where()
         if where.container is not None:
             return where.container
-        if self._local.has(uid):
-            return f"uid {uid}"
-        owner = self._local.owner_of(uid)
-        if owner is None and self._has_to_ask(uid):
-            self._asked[uid].append(lambda: changed(self._outside_of_containers(uid, where, None)))
-        return self._outside_of_containers(uid, where, owner)
+        self._local.look()
+        if self._is_asked_about(uid):
+            self._asked[uid].append(lambda: changed(self._outside_of_containers(uid, where)))
+        return self._outside_of_containers(uid, where)
 
     def of_user(self, uid: int) -> str:
         """As far as that is known without its process, and without asking anybody."""
-        if self._local.has(uid):
-            return f"uid {uid}"
-        return self._outside_of_containers(uid, Where(), self._local.owner_of(uid))
+        self._local.look()
+        return self._outside_of_containers(uid, Where())
 
-    def _outside_of_containers(self, uid: int, where: Where, owner: str | None) -> str:
-        if owner is None and self._known.get(uid, (False, 0))[0]:
+    def _outside_of_containers(self, uid: int, where: Where) -> str:
+        owner = self._local.owner_of(uid)
+        if self._local.has(uid) or (owner is None and self._known.get(uid, (False, 0))[0]):
             return f"uid {uid}"
         if where.user is not None:
             return f"uid {where.user}"
         return owner or STRANGERS
 
-    def _has_to_ask(self, uid: int) -> bool:
-        """What the user database has said before counts until it answers again."""
+    def _is_asked_about(self, uid: int) -> bool:
+        """Not about who is known here. What the user database has said before counts until it answers
+        again."""
+        if self._local.has(uid) or self._local.owner_of(uid) is not None:
+            return False
         known = self._known.get(uid)
         if known is not None and self._now_ns() < known[1]:
             return False

@@ -1,5 +1,5 @@
 """What is kept for connections that don't read their replies, or whose requests can't be run yet: counted in
-bytes per user and in all, and for how long."""
+bytes of the account's stake, and for how long."""
 
 from collections.abc import Iterator
 

@@ -9,6 +9,7 @@ from time import perf_counter_ns
 from lockd.clock import boottime_ns
 from lockd.core.locks import Locks
 from lockd.core.owners import Ends, carry_out
+from lockd.core.validity import NEVER_NS
 from lockd.server.turns import LoopTurns, Work
 
 AT_ONCE = 4
@@ -26,6 +27,15 @@ class Endings:
     def busy(self) -> bool:
         """Whether something is left to be done."""
         return self._left > 0
+
+    def begin(self, account: str, job: Work, *, few: bool) -> None:
+        """few: it is little, and may be done at once."""
+        if few and self._turns.may_go_first(account):
+            began_ns = perf_counter_ns()
+            job(NEVER_NS)
+            self._turns.went_first(account, began_ns)
+        else:
+            self.add(account, job)
 
     def add(self, account: str, job: Work) -> None:
         """Do this for that account, as soon as it is its turn."""
@@ -52,13 +62,6 @@ class Endings:
         """doubt: why leases end in which their apps may still believe."""
         if not ends:
             return
-        account = next(iter(ends)).holder.account
-        if len(ends) <= AT_ONCE and self._turns.may_go_first(account):
-            began_ns = perf_counter_ns()
-            while ends:
-                self._end_one_of(ends, doubt)
-            self._turns.went_first(account, began_ns)
-            return
 
         def work(until_ns: int) -> bool:
             while ends:
@@ -67,7 +70,8 @@ class Endings:
                     break
             return bool(ends)
 
-        self.add(account, work)
+        account = next(iter(ends)).holder.account
+        self.begin(account, work, few=len(ends) <= AT_ONCE)
 
     def _end_one_of(self, ends: Ends, doubt: str) -> None:
         """What ends is removed, also when its connection hears of that and removes it."""

@@ -157,7 +157,7 @@ class JournalFile:
         return (self._bytes > most_bytes or self._is_gone()) and self._rewrite()
 
     def step(self, until_ns: int) -> bool:
-        """A lane's job: go on with writing it anew until that instant. True when there is more to do."""
+        """As `Work` of server/turns.py: go on with writing it anew. True when there is more to do."""
         try:
             while self._go_on():
                 if perf_counter_ns() >= until_ns:

@@ -74,7 +74,12 @@ class LockRequest(Place):
     @property
     def cost(self) -> Cost:
         """The most that it can cost."""
-        return Cost(1, 1, len(self.resource), None if self.detached else self.ttl_ms)
+        return Cost(1, 1, len(self.resource), self._renewed_ms)
+
+    @property
+    def _renewed_ms(self) -> int | None:
+        """A DETACHED lease is not renewed."""
+        return None if self.detached else self.ttl_ms
 
     def asks(self, now_ns: int) -> None:
         """Its wait begins."""
@@ -144,7 +149,7 @@ class LockRequest(Place):
     def holds(self, lease: Lease) -> None:
         session = self.session
         self._usage = session.usage
-        self._holding = Holding(len(self.resource), None if self.detached else self.ttl_ms)
+        self._holding = Holding(len(self.resource), self._renewed_ms)
         session.shared.quotas.holds(self._usage, self._holding)
         if self.named:
             session.shared.losses.granted_anew(session, (lease.resource, lease.token))
@@ -217,12 +222,9 @@ class Asked(Protocol):
 def refused_for_limits(session: Session, request: Asked, metrics: LeaseMetrics) -> Refusal | None:
     """The limit because of which nothing is tried for it, if there is one; counted, and logged."""
     no_room = session.is_spare and not session.finds_room()
-    limit = (
-        _SPARE
-        if no_room
-        else session.unwatched(request.bound)
-        or session.shared.quotas.refuse_lock(session.usage, request.cost)
-    )
+    quotas = session.shared.quotas
+    others = session.unwatched(request.bound) or quotas.refuse_lock(session.usage, request.cost)
+    limit = _SPARE if no_room else others
     if limit is None:
         return None
     session.shared.incidents.limit_hit(limit, session.peer)

@@ -55,32 +55,8 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """The most that a LOCK can cost. leases: that it may get; places: lines in which it stands; ttl_ms: None
-    if they are not renewed."""
-
-    leases: int
-    places: int
-    name: int
-    ttl_ms: int | None
-
-    @property
-    def bytes(self) -> int:
-        of_leases = self.leases * sizes.lease(self.name, renewed=self.ttl_ms is not None)
-        return of_leases + sizes.waiter(self.name, self.places)
-
-    @property
-    def renewals(self) -> int:
-        return 0 if self.ttl_ms is None else self.leases * renewals_of(self.ttl_ms)
-
-    def without(self, leases: int) -> "Cost":
-        """So many are there, and counted by themselves."""
-        return replace(self, leases=self.leases - leases)
-
-
-@dataclass(frozen=True, slots=True)
 class Holding:
-    """What a lease takes until it is over. ttl_ms: as for `Cost`."""
+    """What a lease takes until it is over. ttl_ms: None if it is not renewed."""
 
     name: int
     ttl_ms: int | None
@@ -100,6 +76,33 @@ def renewals_of(ttl_ms: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """The most that a LOCK can cost. leases: that it may get; places: lines in which it stands; name, ttl_ms:
+    of each of them, as for `Holding`."""
+
+    leases: int
+    places: int
+    name: int
+    ttl_ms: int | None
+
+    @property
+    def _each(self) -> Holding:
+        return Holding(self.name, self.ttl_ms)
+
+    @property
+    def bytes(self) -> int:
+        return self.leases * self._each.bytes + sizes.waiter(self.name, self.places)
+
+    @property
+    def renewals(self) -> int:
+        return self.leases * self._each.renewals
+
+    def without(self, leases: int) -> "Cost":
+        """So many are there, and counted by themselves."""
+        return replace(self, leases=self.leases - leases)
+
+
+@dataclass(frozen=True, slots=True)
 class Room:
     """What the agent may have: bytes by its unit, files by its limit; None: no limit is known."""
 
@@ -110,17 +113,15 @@ class Room:
 class Quotas:
     """Counts, and says which stock has no more for an account."""
 
-    def __init__(self, current: Current, room: Room = Room()) -> None:  # it is frozen
+    def __init__(self, current: Current, room: Room = Room()) -> None:
         self._current = current
         self._room = room
-        limits = current.config.limits
-        share = limits.share_percent
         self.all = Usage()
         of_bytes, of_files, of_renewals = STOCKS
-        self.bytes = Stock(of_bytes, self._bytes_in(limits), _FLOOR_BYTES, share)
-        self.files = Stock(of_files, self._files_in(limits), _FLOOR_FILES, share // 2)
-        renewals = limits.renewals_per_second * _THOUSANDTHS
-        self.renewals = Stock(of_renewals, renewals, _FLOOR_RENEWALS, share, _THOUSANDTHS)
+        self.bytes = Stock(of_bytes, 0, _FLOOR_BYTES, 0)
+        self.files = Stock(of_files, 0, _FLOOR_FILES, 0)
+        self.renewals = Stock(of_renewals, 0, _FLOOR_RENEWALS, 0, _THOUSANDTHS)
+        self.reconfigure()
         self._accounts: dict[str, Usage] = {}
         self._rate = 0
         self._unknown_tokens = self._buckets()
@@ -233,27 +234,30 @@ class Quotas:
     def waits(self, usage: Usage, cost: Cost) -> None:
         usage.waiters += cost.leases
         self.all.waiters += cost.leases
-        self.bytes.take(usage.account, cost.bytes)
-        self.renewals.take(usage.account, cost.renewals)
+        self._take(usage, cost)
 
     def waits_no_more(self, usage: Usage, cost: Cost) -> None:
         usage.waiters -= cost.leases
         self.all.waiters -= cost.leases
-        self.bytes.give_back(usage.account, cost.bytes)
-        self.renewals.give_back(usage.account, cost.renewals)
-        self._forget_if_unused(usage)
+        self._give_back(usage, cost)
 
     def holds(self, usage: Usage, lease: Holding) -> None:
         usage.leases += 1
         self.all.leases += 1
-        self.bytes.take(usage.account, lease.bytes)
-        self.renewals.take(usage.account, lease.renewals)
+        self._take(usage, lease)
 
     def holds_no_more(self, usage: Usage, lease: Holding) -> None:
         usage.leases -= 1
         self.all.leases -= 1
-        self.bytes.give_back(usage.account, lease.bytes)
-        self.renewals.give_back(usage.account, lease.renewals)
+        self._give_back(usage, lease)
+
+    def _take(self, usage: Usage, what: Cost | Holding) -> None:
+        self.bytes.take(usage.account, what.bytes)
+        self.renewals.take(usage.account, what.renewals)
+
+    def _give_back(self, usage: Usage, what: Cost | Holding) -> None:
+        self.bytes.give_back(usage.account, what.bytes)
+        self.renewals.give_back(usage.account, what.renewals)
         self._forget_if_unused(usage)
 
     def keeps(self, usage: Usage, more: int) -> None:

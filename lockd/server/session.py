@@ -228,7 +228,7 @@ class Session:
     def unwatched(self, bound: Bound) -> str | None:
         """Why a lock that should belong to the process can't, although the process can be seen; None: it
         can."""
-        return self._no_room or None if bound is Bound.PROCESS else None
+        return self._no_room if self._no_room and bound is Bound.PROCESS else None
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._admitted:
@@ -251,13 +251,8 @@ class Session:
             shared.losses.listens_no_more(self, list(self._untold.values()))
             self._untold.clear()
         if self.waiting:
-            if len(self.waiting) <= AT_ONCE and shared.turns.may_go_first(self.account):
-                began_ns = perf_counter_ns()
-                self._withdraw()
-                shared.turns.went_first(self.account, began_ns)
-            else:
-                # When thousands in one line go together, each makes the next one try.
-                shared.endings.add(self.account, self._withdraw)
+            # When thousands in one line go together, each makes the next one try.
+            shared.endings.begin(self.account, self._withdraw, few=len(self.waiting) <= AT_ONCE)
         self._end_leases(delivery)
         # A lease refers to its session, but that need not keep what it once read, nor news it still had to
         # tell.
@@ -298,7 +293,7 @@ class Session:
 
     def _give_back(self, sent: requests.RequestParser, until_ns: int) -> bool:
         """What its app had sent before it closed. The app need not wait for the answer, and what it has given
-        back does not belong to its process any more. A lane's job."""
+        back does not belong to its process any more. As `Work`."""
         try:
             while (words := sent.next()) is not None:
                 self._commands.give_back(self, words)
@@ -413,7 +408,7 @@ class Session:
             self.close(replies.error(f"LIMIT {limit}"))
 
     def _withdraw(self, until_ns: int | None = None) -> bool:
-        """LOCKs that are still waiting. A lane's job, too."""
+        """LOCKs that are still waiting. As `Work`, too."""
         while self.waiting:
             next(iter(self.waiting)).gone(boottime_ns())
             if until_ns is not None and perf_counter_ns() >= until_ns:
@@ -514,7 +509,7 @@ class Session:
             self.close()
 
     def _run(self, until_ns: int) -> bool:
-        """A lane's job: run what has arrived, but not so much at a time that others have to wait."""
+        """As `Work`: run what has arrived, but not so much at a time that others have to wait."""
         flow = self.flow
         if self.closing:
             return False

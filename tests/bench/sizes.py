@@ -17,13 +17,12 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import hiredis
 
 from lockd.core import sizes
 from tests.harness.cluster import AS_IS, Cluster, running_cluster
-from tests.harness.processes import open_files
+from tests.harness.processes import memory_kib, open_files
 from tests.harness.waiting import eventually
 from tests.harness.wire import Wire, Word, request
 
@@ -33,7 +32,6 @@ _TTL_MS = 3_600_000
 _PIPELINED = 100
 _LONG = 512
 _SLOTS = 64
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 SETTINGS = {
     "log_level": "warning",
     "max_ttl_ms": _TTL_MS,
@@ -251,14 +249,10 @@ def memory_of(cluster: Cluster) -> tuple[int, int, int]:
 def _settled(pid: int) -> int:
     """Bytes that are resident, when they don't grow any more."""
     before = -1
-    while (now := _resident(pid)) != before:
+    while (now := memory_kib(pid) * 1024) != before:
         before = now
         time.sleep(0.5)
     return now
-
-
-def _resident(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 
 import hiredis
@@ -17,6 +16,7 @@ from lockd.dev.processes import LOOPBACK
 from tests.bench.contenders import LockdRaw, Make, RawLink, packed
 from tests.bench.driver import Load, Tally, Wants, run
 from tests.bench.ground import MAX_TTL_S, Ground
+from tests.harness.processes import memory_kib
 
 WHOLE = "all five run"
 FAULTS = STOPS, STOPPED, LOST, CUT_OFF, SLOW = (
@@ -185,7 +185,4 @@ def memory(where: Ground) -> Memory:
 
 
 def _resident_kib(where: Ground) -> float:
-    for line in Path(f"/proc/{where.cluster.agent.pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return float(line.split()[1])
-    raise RuntimeError("the agent has ended")
+    return float(memory_kib(where.cluster.agent.pid))

@@ -10,7 +10,6 @@ nothing that it doesn't need is in tests/unit/test_starts.py.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ import yaml
 from lockd.dev.processes import Child, default_server
 from tests.harness.cluster import AgentProcess, running_cluster
 from tests.harness.masters import short_folder
+from tests.harness.processes import memory_kib
 from tests.harness.starts import LISTED, loaded_by
 from tests.harness.waiting import eventually
 from tests.harness.wire import answers_ping
@@ -75,7 +75,7 @@ def answering(child: Child, socket: Path) -> Starts:
         Child.start(child)
         eventually(lambda: answers_ping(socket), "it answers a PING", every_s=0.002)
         wall_ms = (time.perf_counter() - began_s) * 1e3
-        used_ms, rss_mib = time.clock_gettime(_clock_of(child.pid)) * 1e3, _rss_mib(child.pid)
+        used_ms, rss_mib = time.clock_gettime(_clock_of(child.pid)) * 1e3, memory_kib(child.pid) / 1024
         child.stop()
         return Start(used_ms, wall_ms, rss_mib, child.log().decode(errors="replace"))
 
@@ -85,11 +85,6 @@ def answering(child: Child, socket: Path) -> Starts:
 def _clock_of(pid: int) -> int:
     """The clock that counts what a process has used (clock_getcpuclockid(3))."""
     return (~pid << 3) | 2
-
-
-def _rss_mib(pid: int) -> float:
-    found = re.search(r"^VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return int(found[1]) / 1024 if found else 0.0
 
 
 @contextmanager

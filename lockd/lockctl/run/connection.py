@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import suppress
 from typing import Any
 
@@ -26,12 +25,9 @@ class JobConnection:
         self._reader: Any = hiredis.Reader(notEnoughData=self._NOTHING)
         self._pushes: list[list[Any]] = []
         self._asked = ""
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(within_s)
         try:
-            in_line.connect(self._socket, path, within_s)
+            self._socket = in_line.connected(path, within_s)
         except OSError as error:
-            self.close()
             raise Unreachable(f"can't connect to {path}: {_reason(error)}") from error
 
     def anew(self) -> JobConnection:

@@ -84,19 +84,25 @@ class ManyKeys:
         if outcome.change is not Change.NONE or self._operation.keys is Keys.EACH:
             self._next()
         else:
-            self._give_back()
             reply = 0 if outcome.reply is Special.KEYS else outcome.reply
-            self._answer(encoded(reply, found, self.words, self.session.protocol))
+            self.failed(encoded(reply, found, self.words, self.session.protocol))
 
-    def failed(self, refusal: WireReply) -> None:
-        self._give_back()
-        self._answer(refusal)
+    def failed(self, reply: WireReply) -> None:
+        """Give back the keys that were taken just now, not those that it had before. The app is told when the
+        masters have them back: it may look at once, through another host."""
+        taken = [part for part in self._changed if part.taken is not None]
+        left = len(taken)
 
-    def _give_back(self) -> None:
-        """The keys that were taken just now, not those that it had before."""
-        for part in self._changed:
-            if part.taken is not None:
-                part.give_back()
+        def is_back(_: object) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                self._answer(reply)
+
+        for part in taken:
+            part.give_back(PlainReply(is_back, is_back))
+        if not taken:
+            self._answer(reply)
 
 
 def _is_over(lease: Lease) -> bool:
@@ -133,7 +139,6 @@ class _Part(OneKey):
         else:
             super()._not_granted(refusal)
 
-    def give_back(self) -> None:
+    def give_back(self, reply: PlainReply) -> None:
         assert self._value is not None
-        nobody = PlainReply(lambda _lease: None, lambda _refusal: None)
-        self._ground.shared.locks.release(self._resource, self._value, nobody, boottime_ns())
+        self._ground.shared.locks.release(self._resource, self._value, reply, boottime_ns())

@@ -20,8 +20,6 @@ ANSWERED: Final = 176
 """A command that is answered, and whose reply waits for those before it: without the reply."""
 COMMAND: Final = 960
 """A command that takes a place in the order of replies and is not answered yet: without its words."""
-REMEMBERED: Final = 576
-"""A request that is over, in the agent's own memory: core/names.py says how many."""
 
 
 def request(words: list[bytes]) -> int:

@@ -7,9 +7,11 @@ import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 
 import hiredis
 
+from tests.bench.attack.people import connected
 from tests.harness.wire import request
 
 LINKS = 64
@@ -33,6 +35,10 @@ class Link:
         return reply
 
 
+def links_to(path: Path, count: int = LINKS) -> list[Link]:
+    return [Link(one) for one in connected(path, count)]
+
+
 def together(links: Sequence[Link], requests: Iterable[bytes]) -> Iterator[list[object]]:
     """One on each connection at a time, again and again: the replies of each round."""
     line = iter(requests)
@@ -44,6 +50,18 @@ def together(links: Sequence[Link], requests: Iterable[bytes]) -> Iterator[list[
 
 def worked(replies: Iterable[object]) -> int:
     return sum(not isinstance(reply, hiredis.ReplyError) for reply in replies)
+
+
+LONG_LEASE_MIB = 3.4 / 1024
+"""Of a session lock whose name has 512 bytes."""
+_LONG = "n" * 506
+_LONG_MS = 600_000
+
+
+def take_long_names(links: Sequence[Link], count: int) -> int:
+    """Leases with names of 512 bytes. Returns how many were taken."""
+    requests = (request("LOCK", f"{_LONG}{number:06}", _LONG_MS) for number in range(count))
+    return sum(worked(replies) for replies in together(links, requests))
 
 
 _A_SECOND = 500

@@ -17,12 +17,10 @@ from typing import Any
 import click
 
 import tests.bench.soak as package
-from lockd.dev.processes import default_server
 from tests.bench.attack.people import GREEDY, VICTIMS, Person, start, uid_of
 from tests.bench.soak.curve import MOST_GROWN_MIB, Sample, grown_mib, picture
 from tests.bench.soak.work import Done, reads_metrics, reads_nothing, works
-from tests.harness.cluster import AS_IS, Cluster
-from tests.harness.masters import running_masters, short_folder
+from tests.harness.cluster import AS_IS, Cluster, running_cluster
 from tests.harness.processes import memory_kib
 
 _MASTERS = 3
@@ -39,16 +37,10 @@ SETTINGS: dict[str, Any] = {
 
 @contextmanager
 def agent() -> Iterator[Cluster]:
-    with short_folder() as folder, running_masters(folder, _MASTERS, default_server()) as masters:
-        os.chmod(folder, 0o755)
-        cluster = Cluster(folder, masters, SETTINGS)
-        try:
-            cluster.agent.start()
-            cluster.form()
-            cluster.wait_voting(_MASTERS)
-            yield cluster
-        finally:
-            cluster.close()
+    """Whose socket every user finds."""
+    with running_cluster(_MASTERS, **SETTINGS) as cluster:
+        cluster.folder.chmod(0o755)
+        yield cluster
 
 
 def people(cluster: Cluster, rate: float, stack: ExitStack) -> list[Person]:

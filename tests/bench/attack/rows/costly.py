@@ -8,10 +8,10 @@ from contextlib import suppress
 from functools import partial
 from itertools import cycle
 
-from tests.bench.attack.asking import Link, together
+from tests.bench.attack.asking import links_to, together
 from tests.bench.attack.bounds import memory_held
 from tests.bench.attack.host import Host
-from tests.bench.attack.people import GREEDY, GREEDY_USERS, Stage, connected, uid_of
+from tests.bench.attack.people import GREEDY, GREEDY_USERS, Stage, uid_of
 from tests.bench.attack.row import Attack, Row
 from tests.harness.wire import Word, request
 
@@ -43,7 +43,7 @@ _CROWD = 500
 
 def _ask(commands: Sequence[Sequence[Word]], connections: int, host: Host, stage: Stage) -> None:
     """Each on all connections at one moment. One that is closed for its unread replies is no matter."""
-    links = [Link(one) for one in connected(host.socket, connections)]
+    links = links_to(host.socket, connections)
     stage.ready()
     with suppress(OSError):
         for _ in together(
@@ -57,7 +57,7 @@ def _by(users: Sequence[str], commands: Sequence[Sequence[Word]], connections: i
     return [Attack(uid_of(user), partial(_ask, commands, connections)) for user in users]
 
 
-_BOUNDS = [memory_held(64, "replies that are being written, 32 MiB for each user at most")]
+_BOUNDS = [memory_held(64, "replies that are being written, 32 MiB of each user")]
 
 COSTLY = Row(
     "costly commands",

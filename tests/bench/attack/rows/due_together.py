@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tests.bench.attack.asking import LINKS, Link, rest, take_until_all_are_due, wait_until
+from tests.bench.attack.asking import Link, links_to, rest, take_until_all_are_due, wait_until
 from tests.bench.attack.bounds import Bound, memory_held
 from tests.bench.attack.host import Host
-from tests.bench.attack.people import FIRST_OF_MANY, GREEDY, Stage, connected, connected_by, uid_of
+from tests.bench.attack.people import FIRST_OF_MANY, GREEDY, Stage, connected_by, uid_of
 from tests.bench.attack.row import Attack, Row, Sizes
 
 _LEASE_MIB, _DETACHED_MIB, _CONNECTION_MIB = 2.6 / 1024, 1.7 / 1024, 9.5 / 1024
@@ -35,8 +35,7 @@ def _wait_for_it(links: Sequence[Link], sizes: Sizes, share: float, stage: Stage
 
 
 def _of_one(sizes: Sizes, share: float, options: Sequence[str], host: Host, stage: Stage) -> None:
-    links = [Link(one) for one in connected(host.socket, LINKS)]
-    _wait_for_it(links, sizes, share, stage, *options)
+    _wait_for_it(links_to(host.socket), sizes, share, stage, *options)
 
 
 RENEWALS = Row(

@@ -8,7 +8,7 @@ import socket
 from contextlib import suppress
 from functools import partial
 
-from tests.bench.attack.asking import LINKS, Link, rest, together, worked
+from tests.bench.attack.asking import LONG_LEASE_MIB, Link, links_to, rest, take_long_names, together
 from tests.bench.attack.bounds import NOTHING_LEFT, SLACK_MIB, Bound, memory_held
 from tests.bench.attack.host import Host
 from tests.bench.attack.people import GREEDY, Stage, connected, die_with_parent, uid_of
@@ -19,7 +19,7 @@ from tests.harness.wire import request
 _LONG_MS = 600_000
 _WAIT_MS = 60_000
 _SLOTS = 64
-_LEASE_MIB, _SLOTS_MIB, _MULTI_MIB = 3.4 / 1024, 85 / 1024, 447 / 1024
+_SLOTS_MIB, _MULTI_MIB = 85 / 1024, 447 / 1024
 
 # 64 commands of 126 names, of 3 bytes each: just what a MULTI takes.
 _COMMANDS = 64
@@ -58,10 +58,8 @@ def _hold_twice(sizes: Sizes, host: Host, stage: Stage) -> None:
 
 
 def _hold(sizes: Sizes, host: Host) -> dict[str, int]:
-    links = [Link(one) for one in connected(host.socket, LINKS)]
-    long = "n" * 506
-    names = (request("LOCK", f"{long}{number:06}", _LONG_MS) for number in range(_leases(sizes)))
-    taken = sum(worked(replies) for replies in together(links, names))
+    links = links_to(host.socket)
+    taken = take_long_names(links, _leases(sizes))
     slots = (request("LOCK", "slots", _LONG_MS, "SLOTS", _SLOTS) for _ in range(_SLOTS))
     for _ in together(links, slots):
         pass
@@ -92,7 +90,7 @@ def _said(host: Host, data: bytes) -> socket.socket:
 
 
 def _bounds(sizes: Sizes) -> list[Bound]:
-    mib = _leases(sizes) * _LEASE_MIB + _waiters(sizes) * _SLOTS_MIB + _multis(sizes) * _MULTI_MIB
+    mib = _leases(sizes) * LONG_LEASE_MIB + _waiters(sizes) * _SLOTS_MIB + _multis(sizes) * _MULTI_MIB
     why = "MiB: the second time finds the pages of the first; a third, as not all of them fit"
     return [
         memory_held(mib, "leases of 3.4 KiB, waiters for slots of 85, MULTIs of 447"),

@@ -5,16 +5,12 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from tests.bench.attack.asking import LINKS, Link, rest, together, worked
+from tests.bench.attack.asking import LONG_LEASE_MIB, links_to, rest, take_long_names
 from tests.bench.attack.bounds import Bound, memory_held
 from tests.bench.attack.host import Host
-from tests.bench.attack.people import GREEDY, Stage, connected, uid_of
+from tests.bench.attack.people import GREEDY, Stage, uid_of
 from tests.bench.attack.row import Attack, Row, Sizes
-from tests.harness.wire import request
 
-_LEASE_MIB = 3.4 / 1024
-_LONG = "n" * 506
-_LONG_MS = 600_000
 _RECORD_MIB = 0.9 / 1024
 
 
@@ -23,15 +19,14 @@ def _leases(sizes: Sizes) -> int:
 
 
 def _hold(sizes: Sizes, host: Host, stage: Stage) -> None:
-    links = [Link(one) for one in connected(host.socket, LINKS)]
-    requests = (request("LOCK", f"{_LONG}{number:06}", _LONG_MS) for number in range(_leases(sizes)))
-    stage.tell("taken", sum(worked(replies) for replies in together(links, requests)))
+    links = links_to(host.socket)
+    stage.tell("taken", take_long_names(links, _leases(sizes)))
     stage.ready()
     rest()
 
 
 def _clear_away(host: Host, stage: Stage) -> None:
-    """What an attacker has to write for a minute, until the journal is four times what is live, somebody who
+    """What an attacker has to write for a minute, until the journal is three times what is live, somebody who
     clears out /run has at once: it is written anew, once a second."""
     stage.ready()
     while True:
@@ -50,8 +45,8 @@ _NO_LONG_STEP = Bound(
 
 def _bounds(sizes: Sizes) -> list[Bound]:
     live_mib = _leases(sizes) * _RECORD_MIB
-    why = "MiB: in memory, and charged to the agent: four times what is live, and the new one beside it"
-    held = memory_held(_leases(sizes) * _LEASE_MIB, "leases of 3.4 KiB")
+    why = "MiB: in memory, and charged to the agent: three times what is live, and the new one beside it"
+    held = memory_held(_leases(sizes) * LONG_LEASE_MIB, "leases of 3.4 KiB")
     return [held, Bound("journal_mib", 5 * live_mib, why), _NO_LONG_STEP]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from tests.bench.attack.asking import LINKS, Link, together, worked
+from tests.bench.attack.asking import links_to, together, worked
 from tests.bench.attack.bounds import memory_held
 from tests.bench.attack.host import Host
-from tests.bench.attack.people import GREEDY, Stage, connected, uid_of
+from tests.bench.attack.people import GREEDY, Stage, uid_of
 from tests.bench.attack.row import Attack, Row, Sizes
 from tests.harness.wire import request
 
@@ -22,7 +22,7 @@ def _count(sizes: Sizes) -> int:
 
 def _take_all_again_and_again(sizes: Sizes, host: Host, stage: Stage) -> None:
     """Once a second: many have been lost meanwhile, and what is held already answers TAKEN."""
-    links = [Link(one) for one in connected(host.socket, LINKS)]
+    links = links_to(host.socket)
     requests = [request("LOCK", f"tiny:{number}", _TTL_MS) for number in range(_count(sizes))]
     while True:
         began_s = time.monotonic()

@@ -36,7 +36,7 @@ UNREAD = Row(
     lambda sizes: [Attack(uid_of(GREEDY), partial(_ask_and_read_nothing, sizes))],
     lambda _: (
         READ_P99,
-        memory_held(_BUFFERED_MIB + _LISTED_MIB, "32 MiB that are buffered for a user, and a listing"),
+        memory_held(_BUFFERED_MIB + _LISTED_MIB, "32 MiB of replies, and a listing"),
     ),
     besides={"reads": (uid_of(VICTIMS[0]), reads)},
     figures_of=_figures,

@@ -60,12 +60,15 @@ def hot() -> list[str]:
     return sorted(path for path in found.difference(BUT) if not path.endswith("__init__.py"))
 
 
-def compiled() -> list[Extension]:
+def compiled(*words: str, into: str = "build") -> list[Extension]:
+    """The C of all that, with these words for mypy."""
     from mypyc.build import mypycify
 
     # Types are checked by `make lint`, with all that lockd needs at hand: here they are only used.
-    words = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent", *hot()]
-    return mypycify(words, opt_level="1", debug_level="0", multi_file=True, group_name="lockd")
+    words = ("--config-file=", "--ignore-missing-imports", "--follow-imports=silent", *words, *hot())
+    return mypycify(
+        list(words), opt_level="1", debug_level="0", multi_file=True, group_name="lockd", target_dir=into
+    )
 
 
 if __name__ == "__main__":

@@ -3,8 +3,7 @@ their owners (core/owners.py)."""
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from time import perf_counter_ns
 from typing import Any, Protocol, TypeVar
@@ -76,6 +75,25 @@ class Multi:
     def queues(self, words: list[bytes]) -> None:
         self.queued.append(words)
         self.size += sizes.request(words)
+
+
+class LargeReply:
+    """The turn of one of them. A class, since an asynchronous generator can't be compiled."""
+
+    def __init__(self, turn: asyncio.Lock, has_read_enough: Callable[[], Awaitable[None]]) -> None:
+        self._turn = turn
+        self._has_read_enough = has_read_enough
+
+    async def __aenter__(self) -> None:
+        await self._turn.acquire()
+        try:
+            await self._has_read_enough()
+        except BaseException:
+            self._turn.release()
+            raise
+
+    async def __aexit__(self, *_failure: object) -> None:
+        self._turn.release()
 
 
 class Waiting(Protocol):
@@ -660,19 +678,19 @@ class Session:
         self._tasks.discard(task)
         self.usage.readings -= 1
 
-    @asynccontextmanager
-    async def large_reply(self) -> AsyncIterator[None]:
+    def large_reply(self) -> "LargeReply":
         """For replies that may be large: on one connection they are made one after the other, and each when
         the client has read enough of those before it. A client that doesn't read in time is cut off. One that
         may still send before it reads is not waited for: another listing after this one would block it for
         ever. Nothing that other connections wait for may be kept meanwhile."""
         if self._large_replies is None:
             self._large_replies = asyncio.Lock()
-        async with self._large_replies:
-            if self.flow.full and self.flow.clogged_bytes:
-                self._drained = asyncio.Event()
-                await self._drained.wait()
-            yield
+        return LargeReply(self._large_replies, self._has_read_enough)
+
+    async def _has_read_enough(self) -> None:
+        if self.flow.full and self.flow.clogged_bytes:
+            self._drained = asyncio.Event()
+            await self._drained.wait()
 
     def refuse_reply(self, size: int) -> list[bytes]:
         """What to answer instead of a reply of that size, which exceeds a limit."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 import ast
 import os
 import runpy
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +32,28 @@ def test_all_that_each_lock_passes_through_is_built_alike(monkeypatch: pytest.Mo
         spec = find_spec(path.removesuffix(".py").replace("/", "."))
         assert spec is not None, path
         assert str(spec.origin).endswith(".so") == (ASKED_FOR == "compiled"), path
+
+
+MAKES_ITS_C = """
+import runpy, sys
+made = runpy.run_path("setup.py")["compiled"]("--cache-dir", sys.argv[1], into=sys.argv[1])
+print(len(made))
+"""
+
+
+def test_all_of_it_can_be_compiled(tmp_path: Path) -> None:
+    """As far as C: that takes seconds. What doesn't become C would be missed by whoever installs lockd, since
+    the other tests run what is interpreted."""
+    pytest.importorskip("mypyc")
+    done = subprocess.run(
+        [sys.executable, "-c", MAKES_ITS_C, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len([*tmp_path.rglob("*.c")]) >= int(done.stdout.split()[-1]) > 50
 
 
 def hot_functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, ast.AST]]:

@@ -86,7 +86,7 @@ def install_wheels(root: Path, work: Path) -> None:
     wheels = work / "wheels"
     made = json.loads(said)
     with tarfile.open(made["archive"]) as archive:
-        archive.extractall(wheels, filter="data")
+        archive.extractall(wheels)  # made here, just now: `filter` is younger than Debian 12
     home = root / INSTALLED.relative_to("/")
     # The distribution's own: it is what the host has.
     run(f"/usr/bin/python{python()}", "-m", "venv", "--without-pip", home / "venv")

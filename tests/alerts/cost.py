@@ -170,7 +170,7 @@ def tree_of(commit: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="lockd-cost-") as folder:
         archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
         with tarfile.open(fileobj=BytesIO(archive)) as tar:
-            tar.extractall(folder, filter="data")
+            tar.extractall(folder)
         yield Path(folder)
 
 

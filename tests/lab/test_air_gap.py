@@ -28,7 +28,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, str(REPOSITORY / "packaging/air_gap.py"), str(folder), python]
     packed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S)
     with tarfile.open(packed.stdout.splitlines()[-1]) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extractall(folder)
     [found] = [path for path in folder.iterdir() if path.is_dir()]
     return found
 

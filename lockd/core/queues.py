@@ -69,6 +69,7 @@ class Queue:
         "refused_ns",
         "resource",
         "rest",
+        "rest_of",
         "rest_until_ns",
         "returning",
         "tenure",
@@ -101,6 +102,8 @@ class Queue:
         """The holder whose app has gone while the try for it goes on (core/plain_values.py)."""
         self.rest: Job | None = None
         self.rest_until_ns = 0
+        self.rest_of = ""
+        """The account in whose turn it ends."""
         self.place: Place | None = None
         """This host's place among the hosts that wait for it; None: nobody here waits, or it is this host's
         turn."""
@@ -139,6 +142,11 @@ class Queue:
         for of_account in self._ready.values():
             return of_account[0]
         return None
+
+    @property
+    def accounts(self) -> Collection[str]:
+        """Those with a request that is ready."""
+        return self._ready.keys()
 
     def joins(self, holder: Holder, timer: Job | None, *, ready: bool) -> None:
         self.waiters[holder] = timer

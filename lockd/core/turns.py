@@ -11,7 +11,7 @@ What is over refers to nothing that refers to it: a lease and its timer know eac
 would stay in memory until old objects are collected, which is hours later.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from typing import Final
@@ -110,6 +110,8 @@ class Turns:
         """What the account that was served last had used when its turn came."""
         self._most_ns = NEVER_NS
         """Accounts that have used more than this rest."""
+        self.charged_ns = 0
+        """By all, so far."""
 
     def at(self, account: str, when_ns: int, due: Due, of: object = None) -> Job:
         """Do this for that account at that time, or when it is its turn after that."""
@@ -146,6 +148,7 @@ class Turns:
 
     def charge(self, account: str, cost_ns: int) -> None:
         """For what is done for it outside of its turn, such as hearing what masters answer."""
+        self.charged_ns += cost_ns
         if account != HOUSE:
             share = self._share_of(account)
             share.used_ns = max(share.used_ns, self._level_ns) + cost_ns
@@ -170,8 +173,15 @@ class Turns:
         first = self._first_ready()
         if first is None or account == HOUSE:
             return True
+        return account not in self._shares or self._used_ns(account) <= first.used_ns
+
+    def first_of(self, accounts: Iterable[str]) -> str:
+        """Which of these is served before the others."""
+        return min(accounts, key=self._used_ns)
+
+    def _used_ns(self, account: str) -> int:
         share = self._shares.get(account)
-        return share is None or max(share.used_ns, self._level_ns) <= first.used_ns
+        return self._level_ns if share is None else max(share.used_ns, self._level_ns)
 
     def served(self, account: str, cost_ns: int) -> None:
         """It was next, and was served without a job."""

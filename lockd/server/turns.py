@@ -9,7 +9,7 @@ at the same moment, the others wait for their accounts' turns.
 import asyncio
 from collections.abc import Callable, Iterable
 from time import perf_counter_ns
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from lockd.clock import boottime_ns
 from lockd.core.turns import Turns
@@ -34,17 +34,54 @@ Work = Callable[[int], bool]
 _Job = tuple[str, Work]
 
 
+class Alarm(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Loop(Protocol):
+    """What calls, and what time it is there."""
+
+    def now_ns(self) -> int:
+        """As CLOCK_BOOTTIME shows it."""
+
+    def worked_ns(self) -> int:
+        """A clock that shows how long somebody has worked."""
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Alarm: ...
+
+    def call_soon(self, call: Callable[[], None]) -> object:
+        """In the next turn of the loop."""
+
+
+class RunningLoop:
+    """The event loop that runs."""
+
+    def now_ns(self) -> int:
+        return boottime_ns()
+
+    def worked_ns(self) -> int:
+        return perf_counter_ns()
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Alarm:
+        return asyncio.get_running_loop().call_later(delay_s, call)
+
+    def call_soon(self, call: Callable[[], None]) -> object:
+        return asyncio.get_running_loop().call_soon(call)
+
+
 class LoopTurns:
     """of: what is done in turn. failed: called with what a job raised; the others go on."""
 
-    def __init__(self, of: Turns, failed: Callable[[Exception], None]) -> None:
+    def __init__(self, of: Turns, failed: Callable[[Exception], None], loop: Loop | None = None) -> None:
         self.of = of
         self._failed = failed
-        self._alarm: asyncio.TimerHandle | None = None
+        self._loop: Loop = loop or RunningLoop()
+        self._alarm: Alarm | None = None
         self._alarm_ns = 0
         self._rings = False
         self._at_once_ns = 0
         """What was done at once in this turn of the loop, and perhaps in the one before."""
+        self._charged_ns = 0
         self._forgets = False
         self._beside_until_ns = self._rest_ends_ns = 0
         of.sooner = self._sooner
@@ -61,12 +98,12 @@ class LoopTurns:
                 return
             self._alarm.cancel()
         self._alarm_ns = when_ns
-        rest_s = max(0.0, (when_ns - boottime_ns()) / 1e9)
-        self._alarm = asyncio.get_running_loop().call_later(rest_s, self._ring)
+        rest_s = max(0.0, (when_ns - self._loop.now_ns()) / 1e9)
+        self._alarm = self._loop.call_later(rest_s, self._ring)
 
     def look(self) -> None:
         """The loop's own timers stand still while the machine is suspended; CLOCK_BOOTTIME doesn't."""
-        if self._alarm is None or self._alarm_ns < boottime_ns():
+        if self._alarm is None or self._alarm_ns < self._loop.now_ns():
             self._ring()
 
     def _ring(self) -> None:
@@ -76,21 +113,21 @@ class LoopTurns:
         except Exception as failure:
             # What was due is off the list; other jobs must not wait for it.
             self._failed(failure)
-            next_ns = boottime_ns()
+            next_ns = self._loop.now_ns()
         self._rings, self._alarm = False, None
         if next_ns is not None:
             self._set_alarm(next_ns)
 
     def _work(self) -> int | None:
         """Returns when to go on."""
-        began_ns, run = perf_counter_ns(), self.of.run
-        self._rests_no_longer(boottime_ns())
+        began_ns, run = self._loop.worked_ns(), self.of.run
+        self._rests_no_longer(self._loop.now_ns())
         while True:
-            now_ns = boottime_ns()
+            now_ns = self._loop.now_ns()
             next_ns = run(now_ns, 1)
             if next_ns is None or next_ns > now_ns:
                 break
-            if (worked_ns := perf_counter_ns() - began_ns) >= TURN_NS:
+            if (worked_ns := self._loop.worked_ns() - began_ns) >= TURN_NS:
                 next_ns = self._rest(now_ns, worked_ns)
                 break
         if not self._rest_ends_ns:
@@ -101,7 +138,7 @@ class LoopTurns:
         """More is due already. If others have used less, those wait for masters, and come back to the loop
         again and again: for some time it is theirs. Returns when to go on."""
         if not self._rest_ends_ns and now_ns < self._beside_until_ns:
-            self._rest_ends_ns = boottime_ns() + _RESTS * worked_ns
+            self._rest_ends_ns = self._loop.now_ns() + _RESTS * worked_ns
             self.of.rest()
         return self._rest_ends_ns or now_ns
 
@@ -114,37 +151,39 @@ class LoopTurns:
 
     def may_go_first(self, account: str) -> bool:
         """Whether what it asks may be done at once. If so, say `went_first`."""
+        self._charged_ns = self.of.charged_ns
         return self._at_once_ns < AT_ONCE_NS and self.of.is_next(account)
 
     def went_first(self, account: str, began_ns: int) -> None:
         """began_ns: as `perf_counter_ns` has it."""
-        cost_ns = perf_counter_ns() - began_ns
+        cost_ns = self._loop.worked_ns() - began_ns
         if self.of.is_busy:
-            self._beside_until_ns = boottime_ns() + _BESIDE_NS
+            self._beside_until_ns = self._loop.now_ns() + _BESIDE_NS
         self.of.served(account, cost_ns)
-        self._at_once_ns += cost_ns
+        # What masters will answer has to be heard at once, too, before whatever comes then.
+        self._at_once_ns += cost_ns + self.of.charged_ns - self._charged_ns
         if self._at_once_ns > AT_ONCE_NS // 2 and not self._forgets:
             # To do so in each turn of the loop would cost a callback in each.
             self._forgets = True
-            asyncio.get_running_loop().call_soon(self._forget)
+            self._loop.call_soon(self._forget)
 
     def _forget(self) -> None:
         self._at_once_ns, self._forgets = 0, False
 
     def charge(self, account: str, began_ns: int) -> None:
         """For what could not wait for its turn."""
-        self.of.charge(account, perf_counter_ns() - began_ns)
+        self.of.charge(account, self._loop.worked_ns() - began_ns)
 
     # In turn
 
     def add(self, account: str, work: Work) -> None:
         """Do this for that account, as soon as it is its turn."""
-        self.of.at(account, boottime_ns(), self._bite, (account, work))
+        self.of.at(account, self._loop.now_ns(), self._bite, (account, work))
 
     def _bite(self, job: _Job, _now_ns: int) -> None:
         account, work = job
-        if work(perf_counter_ns() + BITE_NS):
-            self.of.at(account, boottime_ns(), self._bite, job)
+        if work(self._loop.worked_ns() + BITE_NS):
+            self.of.at(account, self._loop.now_ns(), self._bite, job)
 
     async def through(self, account: str, steps: Iterable[object]) -> None:
         """Run all steps, each of which does a little work. Raises what a step raises. If the caller is
@@ -156,7 +195,7 @@ class LoopTurns:
             try:
                 while not done.done():
                     next(rest)
-                    if perf_counter_ns() >= until_ns:
+                    if self._loop.worked_ns() >= until_ns:
                         return True
             except StopIteration:
                 done.set_result(None)

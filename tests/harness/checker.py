@@ -80,6 +80,7 @@ class Bounds:
     idle_ms: nobody waits for longer while nobody holds. turn_ms: so long a host hands on once another waits.
     turns: of each other host that one may see come and go while it waits. All three 0 where anything may be
     broken.
+    begins_ms: a modest account's command begins within this time after it came, beside greedy accounts.
     """
 
     serve_ms: int
@@ -97,6 +98,7 @@ class Bounds:
     idle_ms: int = 0
     turn_ms: int = 0
     turns: int = 0
+    begins_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-MS = 1_000_000
+US = 1_000
+MS = 1_000 * US
 S = 1_000 * MS
 
 

@@ -138,6 +138,24 @@ class Refused(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Waited(Event):
+    """A command of that modest app begins, so long after it came to the agent."""
+
+    app: str
+    waited_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stocked(Event):
+    """How much all accounts have held of what an agent has, at most."""
+
+    host: str
+    stock: str
+    peak: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Withdrawn(Event):
     """Nobody waits for this answer any more: the app died, or its agent, or the connection between them."""
 

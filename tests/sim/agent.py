@@ -15,6 +15,7 @@ from lockd.core.queues import KeptEnd
 from lockd.core.slewing import Reading
 from lockd.core.takeover import CannotTell, take_over
 from lockd.core.tenures.places import RecallEnd
+from lockd.core.turns import Turns
 from lockd.core.values import Bound, Chance, RedlockParameters, Refusal
 from tests.harness.clocks import MS
 from tests.harness.history import Began, Died, InStep, Knows, Read, Slewed, TakenOver
@@ -105,13 +106,12 @@ class Agent(Owner):
         self.journal.dies = None
         self._replayed = self._read_journal()
         ledger = self.journal.begin(self._origin)
-        self.locks = Locks(RedlockParameters(len(listed)), self.fleet, _Unwatched(), chance, ledger)
+        turns = self.takes_turns()
+        self.locks = Locks(RedlockParameters(len(listed)), self.fleet, _Unwatched(), chance, ledger, turns)
         self.sessions = Sessions(self)
         self._at_the_door: list[tuple[Line, Callable[..., None], tuple[Any, ...]]] | None = []
         """What apps say before it lets them in; None: it has."""
         self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()
-        self.locks.turns.sooner = self._set_alarm
-        self._alarm_ns: int | None = None
         self._beats = 0
         self._started_ns = self.boot_ns()
         self._ought_to_know = False
@@ -125,6 +125,13 @@ class Agent(Owner):
         self.wake_after(_FIRST_LOOK_NS, self.let_in)
         self.changes: object = None
         """What carries out what it does for an operator."""
+
+    def takes_turns(self) -> Turns:
+        """In which its timers ring: work takes no time here."""
+        turns = Turns()
+        turns.sooner = self._set_alarm
+        self._alarm_ns: int | None = None
+        return turns
 
     def _read_journal(self) -> Replayed:
         try:

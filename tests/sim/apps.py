@@ -136,7 +136,7 @@ class Request(Wanted):
         self.wait_ms = int(dice.uniform(10, 4_000)) if dice.random() < habits.waits else None
         self.agent = app.agent
         self.owner = owner_of(app.agent.known_as, 1, 0)
-        self.account = app.name
+        self.account = app.account
         self.asked_ns = 0
         self.give_up_ns: int | None = None
 
@@ -327,6 +327,9 @@ class Freed(Told):
 class App(Process):
     """One app: it has at most one request open, or in hand what one request was for."""
 
+    account = ""
+    requests: type[Request]
+
     def __init__(
         self,
         world: World,
@@ -339,6 +342,8 @@ class App(Process):
     ) -> None:
         super().__init__(world, name)
         self.agent = agent
+        self.account = self.account or name
+        """Who pays for it."""
         self.retired = False
         self.resumed_ns = 0
         self._elsewhere = elsewhere
@@ -348,7 +353,7 @@ class App(Process):
         self._open: Wanted | None = None
         self._hands: list[Held] = []
         self._thoughts = 0
-        self._line = Line()
+        self._line = Line(self.account)
         self._socket: Socket | None = None
         self._unanswered: dict[bytes, tuple[bytes, bytes]] = {}
         """UNLOCKs, by the lease: they are asked again when the agent is back."""
@@ -434,7 +439,8 @@ class App(Process):
         return self._plain_request()
 
     def _plain_request(self) -> Request:
-        return Request(self, self._next_number(), self.dice.choice(self._habits.resources), self._habits)
+        resource = self.dice.choice(self._habits.resources)
+        return self.requests(self, self._next_number(), resource, self._habits)
 
     def ask(self, request: Wanted) -> None:
         self._open = request
@@ -577,7 +583,7 @@ class App(Process):
     def heir(self, held: JournalEntry) -> Heir:
         return Heir(
             self, held.resource, held.now.ttl_ms, held.max_hold_ms, held.lock_delay_ms, held.owner,
-            self.name, held.token, held.pid, held.started, held.bound, held.label, held.notify,
+            self.account, held.token, held.pid, held.started, held.bound, held.label, held.notify,
         )  # fmt: skip
 
     def is_looked_at(self, held: JournalEntry) -> None:

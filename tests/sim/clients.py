@@ -45,7 +45,7 @@ class PoolApp(App):
     def socket(self) -> Socket:
         self._pool = [socket for socket in self._pool if self._reaches(socket)]
         if not self._pool or (len(self._pool) < _MOST and self._may(0.3)):
-            self._pool.append(self._connect(Line()))
+            self._pool.append(self._connect(Line(self.account)))
             return self._pool[-1]
         return self._chance.choice(self._pool)
 
@@ -71,7 +71,7 @@ class PoolApp(App):
             self._close(socket, self._open)
         self._pool, self._again = [], None
         if self.agent.running:
-            self._tell(self.agent.sessions.process_died, self.pid, self.life, line=Line())
+            self._tell(self.agent.sessions.process_died, self.pid, self.life, line=Line(self.account))
 
     # Asking
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -13,14 +13,17 @@ from lockd.core.fences import SANE_MOST, slot_of
 from lockd.core.validity import settle_ns
 from tests.harness.checker import Bounds, Violation, check
 from tests.harness.clocks import MS, S
-from tests.harness.history import Calm, Ended, Event, Forced, Found
+from tests.harness.history import Calm, Ended, Event, Forced, Found, Stocked
 from tests.harness.history import Fault as Noted
+from tests.harness.modest import MODEST_CHECKS, of_the_modest
 from tests.harness.script_model import Store
 from tests.harness.together import ALL_CHECKS
 from tests.sim.agent import Agent
 from tests.sim.apps import App, FenceStore, Habits, Request
+from tests.sim.busy import BusyAgent
 from tests.sim.clients import PoolApp
 from tests.sim.fleet import first_identity
+from tests.sim.greedy import Attack, GreedyApp, ModestApp, attacks, habits_of
 from tests.sim.joint import JointApp, in_turn
 from tests.sim.journal import Dies, Spoilt
 from tests.sim.master import Master
@@ -28,7 +31,8 @@ from tests.sim.max_ttl import ChangeMaxTtl
 from tests.sim.network import Path
 from tests.sim.operator import Operator
 from tests.sim.plain import PlainApp
-from tests.sim.plan import GRAVE, OF_JOURNALS, QUIET_FROM_MS, ROUND_MS, Fault, Kind, Plan
+from tests.sim.plan import GRAVE, OF_JOURNALS, QUIET_FROM_MS, ROUND_MS, Fault, Kind, Plan, Shape
+from tests.sim.sockets import Line
 from tests.sim.world import Clock, World
 
 LOOK_NS = 1_000 * MS
@@ -41,6 +45,8 @@ AT_ONCE_MS = 100
 """With what lags at the agent."""
 MIN_VALIDITY_MS = 9
 """lockd's 10 ms by the agent's clock, which may be slow."""
+BEGINS_MS = 20
+"""As users may rely on it, where the agent is as fast as where it was measured."""
 LEFTOVER_MS = 50
 IDLE_MS = 2_000
 """The longest back-off, and what tries take: nobody waits for longer while nobody holds."""
@@ -54,6 +60,36 @@ TURNS = 4
 def _lag_of(dice: random.Random) -> Callable[[], int]:
     """Mostly what ends does so at once."""
     return lambda: int(dice.random() * _LAGS_MOST_NS) if dice.random() < 0.3 else 0
+
+
+def _habits_of(shape: Shape) -> Habits:
+    """What its apps do."""
+    habits = Habits(
+        resources=_ONE_SLOT[: shape.resources],
+        ttls_ms=shape.ttls_ms,
+        think_ms=shape.think_ms,
+        hold_ms=shape.hold_ms,
+        lock_delay_ms=shape.lock_delay_ms,
+        keep_ms=shape.keep_ms,
+        forgets=shape.forgets,
+    )
+    if shape.greedy:
+        habits = replace(habits, detached=0, dies=0, forgets=0, chooses=0)
+    if shape.beat_ms:
+        habits = replace(habits, beat_ms=shape.beat_ms, hold_ms=(1, 30), detached=0, dies=0, waits=0.2)
+    if shape.pools:
+        habits = replace(habits, max_holds_ms=(2_000, 6_000, 12_000), hold_ms=(5, 8_000))
+    if shape.taking_turns:
+        return replace(
+            habits, hold_ms=shape.hold_ms, waits=1, detached=0.02, dies=0.01, extends=0, forgets=0, chooses=0
+        )
+    if shape.keep_ms and not shape.crowded:
+        return replace(
+            habits, hold_ms=shape.hold_ms, waits=0.5, detached=0.03, dies=0.02, extends=0.05, forgets=0.01
+        )
+    if shape.crowded:
+        return replace(habits, hold_ms=shape.hold_ms, waits=0.9, detached=0.05, dies=0.03, extends=0.1)
+    return habits
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,44 +145,10 @@ class Cluster:
         ]
         self.store = FenceStore(world, store_checks_fences)
         self._numbers = count(1)
-        self.habits = Habits(
-            resources=_ONE_SLOT[: shape.resources],
-            ttls_ms=shape.ttls_ms,
-            think_ms=shape.think_ms,
-            hold_ms=shape.hold_ms,
-            lock_delay_ms=shape.lock_delay_ms,
-            keep_ms=shape.keep_ms,
-            forgets=shape.forgets,
-        )
-        if shape.beat_ms:
-            self.habits = replace(
-                self.habits, beat_ms=shape.beat_ms, hold_ms=(1, 30), detached=0, dies=0, waits=0.2
-            )
-        if shape.pools:
-            self.habits = replace(self.habits, max_holds_ms=(2_000, 6_000, 12_000), hold_ms=(5, 8_000))
-            for agent in self.agents:
-                agent.lag_ns = _lag_of(world.dice(f"{agent.name}, what lags"))
-        if shape.taking_turns:
-            self.habits = replace(
-                self.habits, hold_ms=shape.hold_ms, waits=1, detached=0.02, dies=0.01, extends=0, forgets=0,
-                chooses=0,
-            )  # fmt: skip
-        elif shape.keep_ms and not shape.crowded:
-            self.habits = replace(
-                self.habits, hold_ms=shape.hold_ms, waits=0.5, detached=0.03, dies=0.02, extends=0.05,
-                forgets=0.01,
-            )  # fmt: skip
-        elif shape.crowded:
-            self.habits = replace(
-                self.habits, hold_ms=shape.hold_ms, waits=0.9, detached=0.05, dies=0.03, extends=0.1
-            )
-        self.apps = [self._app(i, kind=PoolApp if shape.pools else App) for i in range(shape.apps)]
-        for i in range(_JOINT_APPS * shape.busy_agents if shape.joint else 0):
-            habits = replace(self.habits, resources=_ONE_SLOT, chooses=0, detached=0.1)
-            self.apps.append(self._app(i, "joint app", habits, JointApp))
-        for i in range(_PLAIN_APPS * shape.busy_agents if shape.plain else 0):
-            habits = replace(self.habits, detached=0.6)
-            self.apps.append(self._app(i, "plain app", habits, PlainApp))
+        self.habits = _habits_of(shape)
+        for agent in self.agents if shape.pools else ():
+            agent.lag_ns = _lag_of(world.dice(f"{agent.name}, what lags"))
+        self.apps = list[App](self._all_apps())
         self._used = shape.formed
         self._mends: list[Callable[[], None]] = []
         self._settled_ns = [0] * shape.masters
@@ -174,6 +176,10 @@ class Cluster:
         paths = [(Path(world, f"{index}>{m}"), Path(world, f"{m}>{index}")) for m in range(shape.masters)]
         for there, back in paths:
             there.loss = back.loss = shape.loss
+        if shape.greedy:
+            return BusyAgent(
+                world, index, clock, self.masters, paths, shape.max_ttl_ms, slowness=shape.slowness
+            )
         return Agent(world, index, clock, self.masters, paths, shape.max_ttl_ms)
 
     def _app(self, index: int, name: str = "app", habits: Habits | None = None, kind: type[App] = App) -> App:
@@ -188,6 +194,37 @@ class Cluster:
             self.world, f"{name}{index + 1}", agent, elsewhere, habits or self.habits, self.store,
             self._numbers.__next__,
         )  # fmt: skip
+
+    def _all_apps(self) -> Iterator[App]:
+        shape = self.plan.shape
+        for i in range(shape.apps):
+            yield self._app(i, kind=self._kind_of_apps)
+        for attack in attacks(shape.greedy):
+            yield from self._parts_of(attack)
+        for i in range(_JOINT_APPS * shape.busy_agents if shape.joint else 0):
+            habits = replace(self.habits, resources=_ONE_SLOT, chooses=0, detached=0.1)
+            yield self._app(i, "joint app", habits, JointApp)
+        for i in range(_PLAIN_APPS * shape.busy_agents if shape.plain else 0):
+            habits = replace(self.habits, detached=0.6)
+            yield self._app(i, "plain app", habits, PlainApp)
+
+    @property
+    def _kind_of_apps(self) -> type[App]:
+        if self.plan.shape.greedy:
+            return ModestApp
+        return PoolApp if self.plan.shape.pools else App
+
+    def _parts_of(self, attack: Attack) -> Iterator[App]:
+        """All on the first host."""
+        agent = self.agents[0]
+        assert isinstance(agent, BusyAgent)
+        lines = [Line(attack.account_of(i, agent.accounts)) for i in range(attack.size.connections)]
+        for i in range(attack.size.parts):
+            habits = habits_of(attack, i, self.habits.resources[:1])
+            yield GreedyApp(
+                attack, lines[i % len(lines)], self.world, f"{attack.name} {i}", agent, [], habits,
+                self.store, self._numbers.__next__,
+            )  # fmt: skip
 
     def _look(self) -> None:
         """What the masters show, for the check of leftovers. A clock that was set back keeps keys for
@@ -653,11 +690,23 @@ class Cluster:
             keep_ms=self.plan.shape.keep_ms,
             **self._bounds_of_turns(),
         )
-        violations = check(world.history, bounds, ALL_CHECKS)
+        history, checks = world.history, ALL_CHECKS
+        if self.plan.shape.greedy:
+            self._looks_at_stocks()
+            history, checks = of_the_modest(history), (*ALL_CHECKS, *MODEST_CHECKS)
+        violations = check(history, bounds, checks)
         return Outcome(self.plan, world.history, violations, world.now_ns / S, world.handled)
+
+    def _looks_at_stocks(self) -> None:
+        for agent in self.agents:
+            assert isinstance(agent, BusyAgent)
+            for stock in agent.stocks:
+                self.world.note(Stocked(self.world.now_ns, agent.name, stock.name, stock.peak, stock.total))
 
     def _bounds_of_turns(self) -> dict[str, int]:
         shape = self.plan.shape
+        if shape.greedy:
+            return {"begins_ms": BEGINS_MS * shape.slowness}
         if not shape.taking_turns:
             return {}
         if shape.notices:

@@ -45,6 +45,9 @@ class Owner(Process):
         """That master has said what its clock showed at `read_ns`."""
         raise NotImplementedError
 
+    def asks_for_a_vote(self) -> None:
+        """One master: that is work."""
+
 
 class Call:
     """core.link.Call: a question of the agent's own, and what to do with the answer."""
@@ -96,6 +99,10 @@ class Link(link.Link):
         if connection is self.connection and self.introduced:
             self._looked_ns = self._agent.boot_ns()
             self.inspect_soon()
+
+    def put_vote(self, question: link.Question) -> None:
+        self._agent.asks_for_a_vote()
+        super().put_vote(question)
 
     def give_back_soon(self) -> None:
         self._agent.wake_after(0, lambda: self.give_back_more(self._agent.boot_ns()))

@@ -57,7 +57,8 @@ IDENTITIES = "lockd/core/identities.py"
 DEBTS = "lockd/core/debts.py"
 LEASES = "lockd/core/leases.py"
 LOCKS = "lockd/core/locks.py"
-LINE, TURNS = "lockd/core/line.py", "lockd/core/turns.py"
+LINE, TURNS, QUEUES, STAKES = (f"lockd/core/{name}.py" for name in ("line", "turns", "queues", "stakes"))
+LOOP, ACCOUNTS = "lockd/server/turns.py", "lockd/server/accounts.py"
 TVOTES, CAMPAIGNS, RENEWALS, RETURNS, HANDING_ON, KEEPING = (
     f"lockd/core/tenures/{name}.py"
     for name in ("votes", "campaigns", "renewals", "returns", "handing_on", "keeping")
@@ -228,7 +229,6 @@ MUTATIONS = (
         LINE,
         "        return self.under_way < self.window and not self._waiting.has_jobs\n",
         "        return True\n",
-        simulated=False,
     ),
     one(
         "what waits for the masters is let in first come, first served",
@@ -236,7 +236,13 @@ MUTATIONS = (
         LINE,
         "self._waiting.at(account, deadline_ns,",
         'self._waiting.at("all", 0,',
-        simulated=False,
+    ),
+    one(
+        "what waits for the masters is let in by the earliest deadline of all accounts",
+        12,
+        LINE,
+        "self._waiting.at(account, deadline_ns,",
+        'self._waiting.at("all", deadline_ns,',
     ),
     one(
         "there is one turn for all accounts, first come, first served",
@@ -244,7 +250,6 @@ MUTATIONS = (
         TURNS,
         "        share = self._house if account == HOUSE else self._share_of(account)\n",
         '        share = self._share_of("all")\n',
-        simulated=False,
     ),
     one(
         "what a job has cost is not charged",
@@ -252,7 +257,6 @@ MUTATIONS = (
         TURNS,
         "share.used_ns += max(1, self._worked_ns() - began_ns)",
         "share.used_ns += 1",
-        simulated=False,
     ),
     one(
         "what is done outside of an account's turn is not charged",
@@ -260,7 +264,63 @@ MUTATIONS = (
         TURNS,
         "share.used_ns = max(share.used_ns, self._level_ns) + cost_ns",
         "pass",
-        simulated=False,
+    ),
+    one(
+        "nobody pays for hearing what masters answer",
+        12,
+        TVOTES,
+        "        self._turns.charge(ballot.account, ballot.asked.bit_count() * self._masters.answer_ns)\n",
+        "        pass\n",
+    ),
+    one(
+        "what masters will answer is left out of what is done at once",
+        12,
+        LOOP,
+        "        self._at_once_ns += cost_ns + self.of.charged_ns - self._charged_ns\n",
+        "        self._at_once_ns += cost_ns\n",
+    ),
+    one(
+        "beside a modest account a greedy one does not rest",
+        12,
+        LOOP,
+        "            self.of.rest()\n",
+        "            pass\n",
+    ),
+    one(
+        "each uid is an account",
+        12,
+        ACCOUNTS,
+        "        return owner or STRANGERS\n",
+        '        return f"uid {uid}"\n',
+    ),
+    one(
+        "floors are in the common pot",
+        12,
+        STAKES,
+        "        self._common = total - FLOORS * self._floor\n",
+        "        self._common = total\n",
+    ),
+    one(
+        "nobody has a floor",
+        12,
+        STAKES,
+        "        return floor + free * self.share // (100 + self.share)\n",
+        "        return free * self.share // (100 + self.share)\n",
+    ),
+    one(
+        "in the line for one resource the first that came is the first served, of whatever account",
+        12,
+        QUEUES,
+        "        if len(self._ready) > 1 and (others := self._ready.pop(holder.account, None)):\n"
+        "            self._ready[holder.account] = others\n",
+        "",
+    ),
+    one(
+        "what is next for a line is done in the turn of its first",
+        12,
+        CAMPAIGNS,
+        "        return self._turns.first_of(queue.accounts) if queue.accounts else HOUSE\n",
+        "        first = queue.first()\n        return HOUSE if first is None else first.account\n",
     ),
     one(
         "who was at rest has saved up turns",
@@ -268,7 +328,6 @@ MUTATIONS = (
         TURNS,
         "                share.used_ns = max(share.used_ns, self._level_ns)\n",
         "",
-        simulated=False,
     ),
     one(
         "the old session is not ended",

@@ -63,6 +63,15 @@ class Kind(StrEnum):
     FORCE_RELEASE = "release by force at agent"
 
 
+class Greed(StrEnum):
+    """What an account may do that its host's other accounts must not feel."""
+
+    RENEWALS = "renewals due together"
+    TINY = "leases of 100 ms"
+    CROWD = "asks on many connections at once"
+    LINE = "many in the line for one resource"
+
+
 GRAVE = (
     Kind.WIPE_MASTER,
     Kind.RESTORE_MASTER,
@@ -138,6 +147,10 @@ class Shape:
     """Some apps lock several resources together, or one of several slots."""
     plain: bool = False
     """Some apps lock as Redis's own commands have it, with values of their own."""
+    greedy: tuple[tuple[Greed, ...], ...] = ()
+    """What each of the greedy accounts on the first host does, one after the other."""
+    slowness: int = 1
+    """Of that host."""
 
     @property
     def max_ttl_ms(self) -> int:
@@ -280,12 +293,20 @@ def theme_of(seed: int) -> int:
 def sort_of(seed: int) -> tuple[object, ...]:
     """The same for runs that are about the same: what one of them finds, another is likely to find."""
     shape = draw(seed).shape
+    if shape.greedy:
+        return (shape.greedy,)
     apps = shape.pools, shape.joint, shape.plain, shape.crowded, shape.taking_turns
     return theme_of(seed), *apps, shape.keep_ms > 0
 
 
+SHARED = 1_000_000
+"""From this seed on, a host is shared with greedy accounts."""
+
+
 def draw(seed: int) -> Plan:
     """The plan of a seed."""
+    if seed >= SHARED:
+        return _shared(seed)
     dice, number = _begun(seed)
     theme = themes()[number]
     shape = _shape(dice, theme)
@@ -318,6 +339,35 @@ def draw(seed: int) -> Plan:
     if theme.scene is _old_machine and dice.random() < 0.5:
         faults = [_moved(dice, fault) for fault in faults]
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_ms)))
+
+
+def _shared(seed: int) -> Plan:
+    """Nothing else goes wrong but that a master may be away."""
+    dice = random.Random(f"shares {seed}")
+    greedy = tuple(
+        tuple(dice.sample(list(Greed), dice.choice((1, 2)))) for _ in range(dice.choice((1, 1, 2, 3)))
+    )
+    shape = Shape(
+        masters=dice.choice((3, 5, 5)),
+        agents=2,
+        busy_agents=2,
+        apps=dice.choice((8, 12)),
+        resources=1,
+        ttls_ms=(300, 600, 1_000, 2_000, 4_000),
+        guarding=Guarding(10_000),
+        drifts_ppm=(0,) * 7,
+        master_offs_ns=(0,) * 5,
+        agent_offs_ns=(0,) * 2,
+        loss=0.0,
+        lock_delay_ms=0,
+        think_ms=(0, 100),
+        hold_ms=(5, 1_500),
+        chaos_ms=15_000,
+        greedy=greedy,
+        slowness=dice.choice((3, 5, 8)),
+    )
+    away = Fault(2_000, Kind.STOP_MASTER, dice.randrange(shape.masters), 0, 12_000)
+    return Plan(seed, shape, (away,) if dice.random() < 0.3 else ())
 
 
 def _moved(dice: random.Random, fault: Fault) -> Fault:

@@ -19,9 +19,12 @@ _UNREAD = "its connection ended before its reply was read"
 
 
 class Line:
-    """What is sent on it arrives in its order."""
+    """What is sent on it arrives in its order. account: who pays for it. modest: the app that must not feel
+    what others do here, if it is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, account: str, modest: str = "") -> None:
+        self.account = account
+        self.modest = modest
         self.last_sent_ns = 0
 
 

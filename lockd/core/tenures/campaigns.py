@@ -100,6 +100,26 @@ class Campaigns:
             self._wanted_again(queue, now_ns)
         elif queue.idle:
             self.try_next(queue, now_ns)
+        elif queue.rest is not None and len(queue.accounts) > 1:
+            self._goes_on_for_all(queue, now_ns)
+
+    def _whose_turn(self, queue: Queue) -> str:
+        """What is next for the whole line is done in the turn of that account of the line which is served
+        first. In the turn of whoever is first in line it would wait behind all else that he has asked for,
+        and so would the others in line."""
+        return self._turns.first_of(queue.accounts) if queue.accounts else HOUSE
+
+    def _goes_on_for_all(self, queue: Queue, now_ns: int) -> None:
+        """An account has come that may be served before those that were in line."""
+        if self._whose_turn(queue) == queue.rest_of:
+            return
+        until_ns = queue.rest_until_ns
+        cancel(queue.rest)
+        if until_ns > now_ns:
+            self._rests(queue, until_ns)
+        else:
+            queue.rest = None
+            self.try_next(queue, now_ns)
 
     def _gives_up_at(self, queue: Queue, holder: Holder, when_ns: int) -> Job:
         return self._turns.at(holder.account, when_ns, partial(self._give_up, queue, holder))
@@ -173,19 +193,20 @@ class Campaigns:
 
     def try_next(self, queue: Queue, now_ns: int) -> None:
         """At once, or when it is this host's turn to ask the masters."""
-        holder = queue.first()
-        assert holder is not None
         if self._votes.line.has_room or self._masters.voting().bit_count() < self._quorum:
             self._try(queue, now_ns)
         else:
-            queue.rest_until_ns = now_ns
+            queue.rest_until_ns, queue.rest_of = now_ns, self._whose_turn(queue)
             queue.rest = self._votes.line.wait(
-                holder.account, now_ns + self._timeout_ns, partial(self._is_let_in, queue)
+                queue.rest_of, now_ns + self._timeout_ns, partial(self._is_let_in, queue)
             )
 
     def _is_let_in(self, queue: Queue, now_ns: int) -> None:
-        queue.rest = None
-        self._try(queue, now_ns)
+        """Unless nobody wants it any more, or something else is waited for: what was let in can't be
+        cancelled, and begins in its account's turn."""
+        if queue.rest is not None and queue.rest.due is None:
+            queue.rest = None
+            self._try(queue, now_ns)
 
     def _try(self, queue: Queue, now_ns: int) -> None:
         holder = queue.first()
@@ -348,10 +369,8 @@ class Campaigns:
             self._rests(queue, until_ns)
 
     def _rests(self, queue: Queue, until_ns: int) -> None:
-        queue.rest_until_ns = until_ns
-        first = queue.first()
-        account = HOUSE if first is None else first.account
-        queue.rest = self._turns.at(account, until_ns, partial(self.rested, queue))
+        queue.rest_until_ns, queue.rest_of = until_ns, self._whose_turn(queue)
+        queue.rest = self._turns.at(queue.rest_of, until_ns, partial(self.rested, queue))
 
     def _no_voters(self, voting: int) -> Refusal:
         reasons = " ".join(
@@ -400,7 +419,7 @@ class Campaigns:
             attempt.resource, self.hint(attempt.resource, now_ns), attempt=attempt, quorum=self._quorum,
             t1_ns=now_ns, until_ns=now_ns + timeout_ns, settled=self._proposed,
         )  # fmt: skip
-        proposal.gained_ns = attempt.gained_ns
+        proposal.gained_ns, proposal.account = attempt.gained_ns, attempt.account
         proposal.put_to(self._masters.propose(proposal))
         self._votes.watch(proposal, timeout_ns)
 
@@ -507,10 +526,12 @@ class Campaigns:
                 attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,
                 settled=nothing_more, how=how,
             )  # fmt: skip
+            release.account = attempt.account
             if place is not None:
                 release.place, release.grace_ms = attempt.place, attempt.grace_ms
                 release.waited_us = place.waited_us(now_ns)
             release.put_to(self._masters.release(release, attempt.landed))
+            self._votes.charge(release)
 
     def _turned_down(self, queue: Queue, refusal: Refusal, now_ns: int) -> None:
         queue.refusal, queue.refused_ns = refusal, now_ns

@@ -158,7 +158,7 @@ class HandingOn:
             size=NEXT_BLOCK, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
             settled=lambda ballot, at_ns: self._proposed(queue, ballot, at_ns),
         )  # fmt: skip
-        proposal.gained_ns = self._masters.gained_ns()
+        proposal.gained_ns, proposal.account = self._masters.gained_ns(), tenure.terms.account
         queue.asked = proposal
         proposal.put_to(self._masters.propose(proposal))
         self._votes.watch(proposal, self._timeout_ns)

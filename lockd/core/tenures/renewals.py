@@ -299,6 +299,7 @@ class Renewals:
             gone=tenure.gone, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
             settled=lambda ballot, at_ns: self._was_put_back(tenure, ballot, at_ns),
         )  # fmt: skip
+        put_back.account = tenure.terms.account
         put_back.put_to(self._masters.put_back(put_back, missing))
         tenure.gone.is_put_on(put_back.asked, now_ns)
         tenure.is_asked(put_back, extension.ttl_ms, now_ns)

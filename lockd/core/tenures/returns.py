@@ -71,11 +71,14 @@ class Returns:
             tenure.resource, tenure.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=tenure.until_ns,
             settled=settled, patient=patient, reply=reply, before=tenure.before,
         )  # fmt: skip
+        release.account = tenure.terms.account
         self._leave_place(release, tenure, now_ns)
         release.put_to(self._masters.release(release, tenure.landed))
         if release.how is How.TURN:
             self._line_up_again(release, self.all_masters & ~tenure.landed)
-        if reply is not None:
+        if reply is None:
+            self._votes.charge(release)
+        else:
             self._votes.watch(release, self._timeout_ns)
 
     def _leave_place(self, release: Release, tenure: Tenure, now_ns: int) -> None:

@@ -38,15 +38,18 @@ class Votes:
         self._sweep: Job | None = None
 
     def let_in(self, ballot: Ballot, timeout_ns: int) -> None:
-        """One that had its turn in the line to the masters, and counts there until it settles. Its
-        account pays for hearing the answers."""
+        """One that had its turn in the line to the masters, and counts there until it settles."""
         ballot.line = self.line.begins()
-        self._turns.charge(ballot.account, ballot.asked.bit_count() * self._masters.answer_ns)
         self.watch(ballot, timeout_ns)
+
+    def charge(self, ballot: Ballot) -> None:
+        """Its account pays for hearing the answers. `watch` has that done."""
+        self._turns.charge(ballot.account, ballot.asked.bit_count() * self._masters.answer_ns)
 
     def watch(self, ballot: Ballot, timeout_ns: int) -> None:
         """Make sure that a ballot settles in time (rule 5). Nearly all have the same limit, so a queue is
         enough for those."""
+        self.charge(ballot)
         if not ballot.pending:
             # No master was asked: it is settled at once, but not before its owner knows of it.
             timeout_ns = 0

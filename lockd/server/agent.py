@@ -100,7 +100,7 @@ class Agent:
         self.incidents = Incidents(current, self.metrics, log)
         self.fleet = Fleet(
             config, self.metrics.masters, self._master_changed, self._ballot_broke, self._clocks_moved,
-            self._noticed, self.host,
+            self._noticed, self.host, self.quotas.bytes,
         )  # fmt: skip
         parameters = RedlockParameters(
             len(config.masters), config.min_validity_ms, config.timeouts.master_ms,

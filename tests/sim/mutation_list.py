@@ -282,14 +282,14 @@ MUTATIONS = (
         "what a broken connection owed is forgotten",
         3,
         DEBTS,
-        "        self._kept, self._due = self._due, deque()\n",
-        "        self._kept, self._due = deque(), deque()\n",
+        "        self._kept, self._due = self._due, {}\n",
+        "        self._kept, self._due = {}, {}\n",
     ),
     one(
         "a release past its TTL is not sent after a break",
         3,
         DEBTS,
-        "if self._however_old or now_ns < release.until_ns:",
+        "if number <= self._however_old or now_ns < release.until_ns:",
         "if now_ns < release.until_ns:",
         simulated=False,
     ),
@@ -1526,8 +1526,8 @@ MUTATIONS = (
         "the release of what was taken over leaves its old nonces",
         13,
         RETURNS,
-        "settled=settled, patient=patient, reply=reply, before=tenure.before,",
-        "settled=settled, patient=patient, reply=reply,",
+        "settled=self._gave_back, patient=patient, reply=reply, before=tenure.before,",
+        "settled=self._gave_back, patient=patient, reply=reply,",
         simulated=False,
     ),
     *(
@@ -1927,8 +1927,8 @@ MUTATIONS = (
         "a lease whose try is known is released by its value",
         4,
         RETURNS,
-        "            settled=settled, patient=patient, reply=reply, before=tenure.before,\n        )  # fmt: skip\n",
-        "            settled=settled, patient=patient, reply=reply, before=tenure.before,\n        )  # fmt: skip\n"
+        "            settled=self._gave_back, patient=patient, reply=reply, before=tenure.before,\n        )  # fmt: skip\n",
+        "            settled=self._gave_back, patient=patient, reply=reply, before=tenure.before,\n        )  # fmt: skip\n"
         "        if tenure.shown[:1] == b'\\0':\n"
         "            release.word, release.how = tenure.shown, How.BY_APP\n",
         simulated=False,

@@ -507,6 +507,7 @@ class Campaigns:
                 attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,
                 settled=nothing_more, how=how,
             )  # fmt: skip
+            release.account = attempt.account
             if place is not None:
                 release.place, release.grace_ms = attempt.place, attempt.grace_ms
                 release.waited_us = place.waited_us(now_ns)

@@ -175,7 +175,7 @@ class Renewals:
         )  # fmt: skip
         extension.missed = lambda ballot, at_ns: self._put_back(tenure, ballot, at_ns)
         extension.gained_ns = self._masters.gained_ns()
-        extension.account = tenure.terms.account if tenure.lease is None else tenure.lease.holder.account
+        extension.account = tenure.account
         extension.put_to(self._masters.extend(extension))
         tenure.is_asked(extension, ttl_ms, now_ns)
         self._votes.let_in(extension, timeout_ns)

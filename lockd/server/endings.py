@@ -4,6 +4,7 @@ they end later than they could, but safely (rule 13)."""
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from time import perf_counter_ns
 
 from lockd.clock import boottime_ns
@@ -39,17 +40,16 @@ class Endings:
 
     def add(self, account: str, job: Work) -> None:
         """Do this for that account, as soon as it is its turn."""
-
-        def work(until_ns: int) -> bool:
-            more = False
-            try:
-                more = job(until_ns)
-            finally:
-                self._left -= not more
-            return more
-
         self._left += 1
-        self._turns.add(account, work)
+        self._turns.add(account, partial(self._go_on, job))
+
+    def _go_on(self, job: Work, until_ns: int) -> bool:
+        more = False
+        try:
+            more = job(until_ns)
+        finally:
+            self._left -= not more
+        return more
 
     async def finish(self, within_s: float) -> None:
         """Do everything that is left now: later nobody will."""
@@ -65,15 +65,12 @@ class Endings:
 
         def work(until_ns: int) -> bool:
             while ends:
-                self._end_one_of(ends, doubt)
+                # Removed first: its connection hears of that, and removes it, too.
+                lease, fate = ends.popitem()
+                carry_out(fate, lease, self._locks, doubt, boottime_ns())
                 if perf_counter_ns() >= until_ns:
                     break
             return bool(ends)
 
         account = next(iter(ends)).holder.account
         self.begin(account, work, few=len(ends) <= AT_ONCE)
-
-    def _end_one_of(self, ends: Ends, doubt: str) -> None:
-        """What ends is removed, also when its connection hears of that and removes it."""
-        lease, fate = ends.popitem()
-        carry_out(fate, lease, self._locks, doubt, boottime_ns())

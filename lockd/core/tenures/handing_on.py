@@ -227,6 +227,8 @@ class HandingOn:
 
     def broke(self, ballot: Ballot, now_ns: int) -> None:
         """An error of the agent where its answers were counted."""
-        for queue in list(self._campaigns.queues.values()):
-            if queue.asked is ballot:
-                self.put_down(queue, now_ns)
+        queue = None
+        if isinstance(ballot, Extension | FenceRound):
+            queue = self._campaigns.queues.get(ballot.resource)
+        if queue is not None and queue.asked is ballot:
+            self.put_down(queue, now_ns)

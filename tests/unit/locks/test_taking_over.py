@@ -407,6 +407,22 @@ def test_what_the_host_stood_still_while_no_agent_was_there_comes_off_the_old_de
     assert "was paused" in again.heir.losses[0][1]
 
 
+def test_what_came_off_comes_off_for_the_next_agent_too_where_this_one_had_no_time_to_note_it(
+    host: Host, app: App
+):
+    """Rules 11d and 13: it dies after it has understood that the host stood still."""
+    until_ns, noted = app.held.hold_until_ns, len(host.written)
+    for master in host.fleet.masters:
+        master.ahead_us += 9_000_000
+    host.time.now_ns += 500 * MS
+    for _ in range(2):
+        host.fleet.probe()
+    assert app.held.hold_until_ns <= until_ns - 9_000 * MS
+    assert len(host.written) == noted
+    agent = answering(host.next_agent())
+    assert agent.lease.hold_until_ns <= until_ns - 9_000 * MS
+
+
 def test_where_it_is_not_known_for_how_long_the_host_stood_still_nothing_is_sure(host: Host, app: App):
     host.fleet.clock_lows_ns = lambda: (1 << 62,) * 5
     host.pass_ms(4_000)

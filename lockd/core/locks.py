@@ -200,7 +200,7 @@ class Locks:
         """From now on the answer to a waiting LOCK could be sent at once, so it is not passed over any
         more."""
         queue = self.queues.get(holder.resource)
-        if queue is not None and queue.passes_over(holder):
+        if queue is not None and not self.draining and queue.passes_over(holder):
             queue.becomes_ready(holder)
             self._campaigns.wake(queue, now_ns)
 
@@ -598,22 +598,28 @@ class Locks:
 
     def drain(self, now_ns: int) -> None:
         """Grant nothing any more. What is held stays held: its holders are alive, and the next agent takes it
-        over (rule 13)."""
+        over (rule 13). Who waits is told in its account's turn: there may be thousands."""
         if not self.draining:
             self.draining_since_ns = now_ns
         self.draining = True
         for queue in list(self.queues.values()):
+            queue.passes_all_over()
             for holder, timer in queue.waiters.items():
                 cancel(timer)
-                self._campaigns.waiting -= 1
-                self._campaigns.refuse(holder, DRAINING, now_ns)
-            queue.clear()
+                queue.waiters[holder] = self.turns.at(holder.account, now_ns, self._turn_away, holder)
             if queue.attempt is not None:
                 self._campaigns.abandon(queue, now_ns)
-            if queue.kept is not None:
-                self._put_down(queue, now_ns)
-            else:
-                self._campaigns.move_on(queue, now_ns)
+            self._campaigns.move_on(queue, now_ns)
+        self._keeping.give_back(now_ns)
+
+    def _turn_away(self, holder: Holder, now_ns: int) -> None:
+        self._campaigns.refuse(holder, DRAINING, now_ns)
+        self._campaigns.leave(self.queues[holder.resource], holder, now_ns)
+
+    @property
+    def has_to_drain(self) -> bool:
+        """It grants nothing any more, and not all that waited were told so, or something is still kept."""
+        return self.draining and self.waiting + self._keeping.count > 0
 
     def keep_no_longer(self, now_ns: int) -> None:
         """Give back soon what is kept: the limit for keeping was changed."""

@@ -378,7 +378,7 @@ class Agent:
     async def _end(self) -> None:
         """What is still held stays held: its holders are alive, and the next agent takes it over (rule
         13)."""
-        await self.shared.endings.finish(_ENDINGS_S)
+        await self.shared.endings.finish(_ENDINGS_S, lambda: self.locks.has_to_drain)
         self.shared.stopped = True
         if self._server is not None:
             self._server.close()

@@ -3,6 +3,7 @@ together, leave the loop to others in between. Until it is their turn they are h
 they end later than they could, but safely (rule 13)."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from time import perf_counter_ns
@@ -51,11 +52,11 @@ class Endings:
             self._left -= not more
         return more
 
-    async def finish(self, within_s: float) -> None:
-        """Do everything that is left now: later nobody will."""
+    async def finish(self, within_s: float, others: Callable[[], bool] = lambda: False) -> None:
+        """Do everything that is left now: later nobody will. others: whether more is being done besides."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while self.busy:  # noqa: ASYNC110  # once in an agent's life, and nothing else waits for it
+                while self.busy or others():  # noqa: ASYNC110  # once in an agent's life, and nothing else waits for it
                     await asyncio.sleep(_LOOK_S)
 
     def end(self, ends: Ends, doubt: str = _UNREAD) -> None:

@@ -1387,9 +1387,8 @@ MUTATIONS = (
         "an agent that stops leaves what it kept",
         13,
         LOCKS,
-        "            if queue.kept is not None:\n                self._put_down(queue, now_ns)\n            else:\n"
-        "                self._campaigns.move_on",
-        "            if queue.kept is None:\n                self._campaigns.move_on",
+        "        self._keeping.give_back(now_ns)\n\n    def _turn_away",
+        "\n    def _turn_away",
         simulated=False,
     ),
     one(

@@ -402,7 +402,8 @@ class Agent:
             self._server.close()
         # Except DETACHED leases, which no process holds.
         left = self.locks.held - len(self.locks.detached)
-        # The end of each connection shows which replies were read, for the next agent.
+        # The end of each connection shows which replies were read, for the next agent. In one step: this one
+        # is about to go, and whatever makes it stay longer makes the next one come later.
         for session in list(self.shared.sessions):
             session.close()
         self.shared.hang_ups.stop(asyncio.get_running_loop())

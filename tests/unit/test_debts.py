@@ -20,14 +20,11 @@ DEBT = sizes.debt(1)
 """Of a resource as in these tests."""
 
 
-class Owed(Debts):
-    """floor: how many debts each account has room for. Nothing is in the common pot, unless it is said that
-    there is enough for all."""
-
-    def __init__(self, floor: int | None = None) -> None:
-        enough = Stock("bytes", 1 << 40, 0, 100)
-        self.room = enough if floor is None else Stock("bytes", 2 * FLOORS * floor * DEBT, floor * DEBT, 0)
-        super().__init__(self.room)
+def room_for(each: int | None = None) -> Stock:
+    """So many debts of each account, and nothing is in the common pot. None: there is enough for all."""
+    if each is None:
+        return Stock("bytes", 1 << 40, 0, 100)
+    return Stock("bytes", 2 * FLOORS * each * DEBT, each * DEBT, 0)
 
 
 def owed_by(account: str, count: int = 1, **more: int) -> list[Release]:
@@ -53,7 +50,7 @@ def asked_in_order(debts: Debts) -> list[Ballot]:
 
 
 def test_a_master_that_comes_back_to_many_is_asked_in_their_order_for_a_few_at_a_time() -> None:
-    debts, owed = Owed(), [a_release() for _ in range(10 * AT_ONCE)]
+    debts, owed = Debts(room_for()), [a_release() for _ in range(10 * AT_ONCE)]
     for one in owed:
         debts.keep(one, b"")
     debts.broke_off()
@@ -73,7 +70,7 @@ def test_a_master_that_comes_back_to_many_is_asked_in_their_order_for_a_few_at_a
 
 
 def test_what_ends_for_many_at_once_is_asked_for_a_few_at_a_time_too() -> None:
-    debts = Owed()
+    debts = Debts(room_for())
     for _ in range(AT_ONCE + 1):
         debts.add(a_release(), b"")
     assert len(releases_of(debts)) == AT_ONCE
@@ -83,7 +80,7 @@ def test_what_ends_for_many_at_once_is_asked_for_a_few_at_a_time_too() -> None:
 
 
 def test_votes_are_asked_again_all_at_once_while_they_are_worth_it() -> None:
-    debts = Owed()
+    debts = Debts(room_for())
     votes = [an_attempt() for _ in range(3 * AT_ONCE)]
     late, settled = an_attempt(until_ns=0), an_attempt()
     settled.outcome = AttemptOutcome.NO_QUORUM
@@ -100,7 +97,7 @@ def test_votes_are_asked_again_all_at_once_while_they_are_worth_it() -> None:
 @pytest.mark.parametrize(("after_break", "asked"), [(True, 1), (False, 0)])
 def test_after_a_break_a_release_is_worth_it_however_old(after_break: bool, asked: int) -> None:
     """Rule 3: what it gives back may have lain in the network for longer than its TTL."""
-    debts, old = Owed(), a_release(until_ns=0)
+    debts, old = Debts(room_for()), a_release(until_ns=0)
     debts.keep(old, b"")
     debts.come_due(after_break=after_break)
     again, too_old = debts.take_releases(LATER_NS)
@@ -109,7 +106,7 @@ def test_after_a_break_a_release_is_worth_it_however_old(after_break: bool, aske
 
 
 def test_what_was_not_asked_before_the_break_is_worth_it_however_old() -> None:
-    debts = Owed()
+    debts = Debts(room_for())
     debts.add(a_release(until_ns=0), b"")
     debts.broke_off()
     debts.come_due(after_break=True)
@@ -119,7 +116,7 @@ def test_what_was_not_asked_before_the_break_is_worth_it_however_old() -> None:
 
 
 def test_what_was_refused_waits_for_the_next_look_at_the_master() -> None:
-    debts, refused = Owed(), a_release()
+    debts, refused = Debts(room_for()), a_release()
     debts.add(refused, b"")
     releases_of(debts)
     debts.was_answered(refused)
@@ -131,18 +128,18 @@ def test_what_was_refused_waits_for_the_next_look_at_the_master() -> None:
 
 @pytest.mark.parametrize("how", How)
 def test_what_may_be_there_is_owed_to_a_master_until_it_has_answered(how: How) -> None:
-    debts = Owed()
+    debts = Debts(room := room_for())
     debts.keep(a_release(how=how), b"")
-    assert bool(debts.room.used) == (how in (How.TENURE, How.TURN, How.TRY))
+    assert bool(room.used) == (how in (How.TENURE, How.TURN, How.TRY))
 
 
 def test_releases_by_the_word_of_apps_crowd_out_none_that_are_owed() -> None:
     """They are asked again while somebody waits, and never kept."""
-    debts, ours = Owed(floor=10), a_release()
+    debts, ours = Debts(room := room_for(10)), a_release()
     for _ in range(100):
         debts.keep(a_release(how=How.BY_APP, until_ns=LATER_NS), b"")
     debts.keep(ours, b"")
-    assert debts.room.used == DEBT
+    assert room.used == DEBT
     again, given_up = debts.take_votes(LATER_NS + 1, up=True)
     assert (len(again), len(given_up)) == (0, 100)
     debts.come_due(after_break=True)
@@ -152,7 +149,7 @@ def test_releases_by_the_word_of_apps_crowd_out_none_that_are_owed() -> None:
 def test_who_owes_little_does_not_wait_for_who_owes_much() -> None:
     """Neither after a break nor while the master answers, however much was owed before."""
     for after_break in (True, False):
-        debts = Owed()
+        debts = Debts(room_for())
         greedy, modest = owed_by("greedy", 10 * AT_ONCE), owed_by("modest", 3)
         owes = debts.keep if after_break else debts.add
         for one in (*greedy, *modest):
@@ -168,7 +165,7 @@ def test_who_owes_little_does_not_wait_for_who_owes_much() -> None:
 
 
 def test_what_comes_while_thousands_are_due_is_next_but_one() -> None:
-    debts, [late] = Owed(), owed_by("modest")
+    debts, [late] = Debts(room_for()), owed_by("modest")
     for one in owed_by("greedy", 10 * AT_ONCE):
         debts.add(one, b"")
     on_their_way = releases_of(debts)
@@ -181,21 +178,21 @@ def test_what_comes_while_thousands_are_due_is_next_but_one() -> None:
 @pytest.mark.parametrize("is_due", [True, False])
 def test_a_full_account_forgets_its_own_oldest_debt_and_never_anothers(is_due: bool) -> None:
     """Rule 3: another's lease is given back, however many the greedy one owes."""
-    debts = Owed(floor=10)
+    debts = Debts(room := room_for(10))
     modest, greedy = owed_by("modest", 10), owed_by("greedy", 1_000)
     for one in (*modest, *greedy):
         (debts.add if is_due else debts.keep)(one, b"")
-    assert debts.room.held == {"modest": 10 * DEBT, "greedy": 10 * DEBT}
+    assert room.held == {"modest": 10 * DEBT, "greedy": 10 * DEBT}
     assert debts.forgotten == greedy[:-10]
     debts.come_due(after_break=False)
     assert {*asked_in_order(debts)} == {*modest, *greedy[-10:]}
-    assert (debts.room.used, debts.room.held) == (0, {})
+    assert (room.used, room.held) == (0, {})
 
 
 def test_who_has_no_room_and_owes_nothing_here_has_no_debt_to_forget_but_this() -> None:
-    debts, [of_other, late] = Owed(floor=1), (*owed_by("other"), *owed_by("full"))
+    debts, [of_other, late] = Debts(room := room_for(1)), (*owed_by("other"), *owed_by("full"))
     debts.keep(of_other, b"")
-    debts.room.take("full", DEBT)
+    room.take("full", DEBT)
     debts.keep(late, b"")
     assert debts.forgotten == [late]
     debts.come_due(after_break=True)
@@ -204,7 +201,7 @@ def test_who_has_no_room_and_owes_nothing_here_has_no_debt_to_forget_but_this() 
 
 def test_what_was_kept_at_a_break_is_asked_however_old_whoever_owes_it() -> None:
     """Rule 3, for each account. What comes later is not."""
-    debts = Owed()
+    debts = Debts(room_for())
     old = [*owed_by("a", 3 * AT_ONCE, until_ns=0), *owed_by("b", 3, until_ns=0)]
     for one in old[1:]:
         debts.keep(one, b"")
@@ -225,7 +222,7 @@ def test_what_was_kept_at_a_break_is_asked_however_old_whoever_owes_it() -> None
 
 @pytest.mark.parametrize("name", [10, 512])
 def test_a_debt_costs_what_is_counted_for_it(name: int) -> None:
-    debts, number = Owed(), 2_000
+    debts, number = Debts(room := room_for()), 2_000
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -235,4 +232,4 @@ def test_a_debt_costs_what_is_counted_for_it(name: int) -> None:
         used = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert debts.room.used == pytest.approx(used, rel=0.2)
+    assert room.used == pytest.approx(used, rel=0.2)

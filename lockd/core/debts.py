@@ -4,7 +4,7 @@ nobody waits for (rule 3).
 Votes are asked again first, all of them: they are few, and useful only for a moment. Releases follow a few at
 a time, and so do the releases of many leases that end at once, as when an app dies. So a master that comes
 back to 100,000 releases has a vote meanwhile, because what apps ask now waits behind a few of them and not
-behind all. Accounts take turns: whoever owes little does not wait for whoever owes much.
+behind all. Accounts take turns: one that owes little does not wait for one that owes much.
 
 What apps ask now may overtake releases, and releases each other. That harms nobody: a release names the nonce
 of its try, so it can't hit what was asked after it (rule 4). And what belongs to one lease keeps its order: a

@@ -602,19 +602,28 @@ class Locks:
         if not self.draining:
             self.draining_since_ns = now_ns
         self.draining = True
+        waiting = dict[str, list[Holder]]()
         for queue in list(self.queues.values()):
             queue.passes_all_over()
-            for holder, timer in queue.waiters.items():
-                cancel(timer)
-                queue.waiters[holder] = self.turns.at(holder.account, now_ns, self._turn_away, holder)
+            for holder in queue.waiters:
+                waiting.setdefault(holder.account, []).append(holder)
             if queue.attempt is not None:
                 self._campaigns.abandon(queue, now_ns)
             self._campaigns.move_on(queue, now_ns)
         self._keeping.give_back(now_ns)
+        for account, holders in waiting.items():
+            holders.reverse()
+            self.turns.at(account, now_ns, self._turn_away, holders)
 
-    def _turn_away(self, holder: Holder, now_ns: int) -> None:
-        self._campaigns.refuse(holder, DRAINING, now_ns)
-        self._campaigns.leave(self.queues[holder.resource], holder, now_ns)
+    def _turn_away(self, holders: list[Holder], now_ns: int) -> None:
+        """The last of these, if it still waits, and the others in later turns."""
+        holder = holders.pop()
+        queue = self.queues.get(holder.resource)
+        if queue is not None and holder in queue.waiters:
+            self._campaigns.refuse(holder, DRAINING, now_ns)
+            self._campaigns.leave(queue, holder, now_ns)
+        if holders:
+            self.turns.at(holder.account, now_ns, self._turn_away, holders)
 
     @property
     def has_to_drain(self) -> bool:

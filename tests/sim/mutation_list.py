@@ -1387,8 +1387,8 @@ MUTATIONS = (
         "an agent that stops leaves what it kept",
         13,
         LOCKS,
-        "        self._keeping.give_back(now_ns)\n\n    def _turn_away",
-        "\n    def _turn_away",
+        "        self._keeping.give_back(now_ns)\n        for account",
+        "        for account",
         simulated=False,
     ),
     one(

@@ -616,14 +616,14 @@ class Locks:
             self.turns.at(account, now_ns, self._turn_away, holders)
 
     def _turn_away(self, holders: list[Holder], now_ns: int) -> None:
-        """The last of these, if it still waits, and the others in later turns."""
+        """The last of these, if it still waits, and the others in later turns, whatever comes of this one."""
         holder = holders.pop()
+        if holders:
+            self.turns.at(holder.account, now_ns, self._turn_away, holders)
         queue = self.queues.get(holder.resource)
         if queue is not None and holder in queue.waiters:
             self._campaigns.refuse(holder, DRAINING, now_ns)
             self._campaigns.leave(queue, holder, now_ns)
-        if holders:
-            self.turns.at(holder.account, now_ns, self._turn_away, holders)
 
     @property
     def has_to_drain(self) -> bool:

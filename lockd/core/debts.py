@@ -4,27 +4,35 @@ nobody waits for (rule 3).
 Votes are asked again first, all of them: they are few, and useful only for a moment. Releases follow a few at
 a time, and so do the releases of many leases that end at once, as when an app dies. So a master that comes
 back to 100,000 releases has a vote meanwhile, because what apps ask now waits behind a few of them and not
-behind all.
+behind all. Accounts take turns: one that owes little does not wait for one that owes much.
 
-What apps ask now may overtake releases. That harms nobody: a release names the nonce of its try, so it can't
-hit what was asked after it (rule 4). And what belongs to one lease keeps its order: a vote is asked again
-only for a try or lease that nobody has given back yet.
+What apps ask now may overtake releases, and releases each other. That harms nobody: a release names the nonce
+of its try, so it can't hit what was asked after it (rule 4). And what belongs to one lease keeps its order: a
+vote is asked again only for a try or lease that nobody has given back yet.
+
+Each debt counts as memory of its account. A full account forgets its own oldest one, whose lease then ends by
+its TTL on this master. Nobody's is forgotten for another's sake.
 """
 
 from collections import deque
 from typing import Any
 
+from lockd.core import sizes
 from lockd.core.ballots.ballot import Ballot
 from lockd.core.ballots.release import Release
+from lockd.core.stakes import Stock
 
 AT_ONCE = 64
 """How many releases that nobody waits for are on their way to a master at a time: what apps ask waits behind
 these."""
 _LOOKED_AT = 4 * AT_ONCE
-MOST = 100_000
 
 WireBallot = tuple[Ballot, Any]
 """A ballot, with its request as it reads on the wire."""
+_Debt = tuple[Release, Any, int]
+"""A release, its request, and its number among those that this master was owed."""
+_ByAccount = dict[str, deque[_Debt]]
+"""The next account first."""
 
 
 def is_debt(ballot: Ballot) -> bool:
@@ -32,50 +40,88 @@ def is_debt(ballot: Ballot) -> bool:
     return isinstance(ballot, Release) and ballot.is_debt
 
 
+def _size(release: Release) -> int:
+    return sizes.debt(len(release.resource))
+
+
 class Debts:
-    """The debts to one master. due: releases that may be asked now. kept: those for the next connection, or
-    for the next look at the master. asked: those on their way. most: how many are kept; the leases of the
-    others end by their TTL."""
+    """The debts to one master. room: the memory that accounts share. due: releases that may be asked now.
+    kept: those for the next connection, or for the next look at the master. asked: those on their way.
+    forgotten: those for which their account had no room."""
 
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
+    def __init__(self, room: Stock) -> None:
+        self._room = room
         self._votes: list[WireBallot] = []
-        self._kept: deque[WireBallot] = deque()
-        self._due: deque[WireBallot] = deque()
-        self._however_old = 0
+        self._kept: _ByAccount = {}
+        self._due: _ByAccount = {}
+        self._numbers = self._however_old = 0
+        """The last number, and the last of those that are asked again however old they are."""
         self.asked: set[Ballot] = set()
-
-    @property
-    def owed(self) -> int:
-        return len(self._kept) + len(self._due)
+        self.forgotten: list[Ballot] = []
 
     def keep(self, ballot: Ballot, payload: Any) -> None:
         """It got no answer, or an error: it is kept for the next time."""
-        if not is_debt(ballot):
+        if isinstance(ballot, Release) and ballot.is_debt:
+            self._put(self._kept, ballot, payload)
+        else:
             self._votes.append((ballot, payload))
-        elif self.owed < self._most:
-            self._kept.append((ballot, payload))
 
     def add(self, release: Release, payload: Any) -> None:
         """Ask it now, behind what apps ask."""
-        if self.owed < self._most:
-            self._due.append((release, payload))
+        self._put(self._due, release, payload)
+
+    def _put(self, where: _ByAccount, release: Release, payload: Any) -> None:
+        account, size = release.account, _size(release)
+        if self._room.refusal(account, size) is not None and not self._forgets_its_oldest(account):
+            self.forgotten.append(release)
+            return
+        self._room.take(account, size)
+        self._numbers += 1
+        where.setdefault(account, deque()).append((release, payload, self._numbers))
+
+    def _forgets_its_oldest(self, account: str) -> bool:
+        for where in (self._due, self._kept):
+            if account in where:
+                self.forgotten.append(self._take(where, account)[0])
+                return True
+        return False
+
+    def _take(self, where: _ByAccount, account: str) -> _Debt:
+        """Its oldest."""
+        debt = where[account].popleft()
+        self._room.give_back(account, _size(debt[0]))
+        if not where[account]:
+            del where[account]
+        return debt
+
+    def _next(self) -> _Debt:
+        """Of the account whose turn it is."""
+        account = next(iter(self._due))
+        debt = self._take(self._due, account)
+        if account in self._due:
+            self._due[account] = self._due.pop(account)
+        return debt
 
     def broke_off(self) -> None:
         """The connection is gone. The caller keeps what was on its way."""
-        self._due.extend(self._kept)
-        self._kept, self._due = self._due, deque()
+        self._all_are_due()
+        self._kept, self._due = self._due, {}
         self.asked.clear()
-        self._however_old = 0
+
+    def _all_are_due(self) -> None:
+        for account, kept in self._kept.items():
+            due = self._due.setdefault(account, kept)
+            if due is not kept:
+                due.extend(kept)
+        self._kept = {}
 
     def come_due(self, *, after_break: bool) -> None:
         """Everything that is still useful is asked again. After a break that is every release, however old:
         the acquire that it gives back may have been delayed in the network past its TTL, and have run just
         before the old session was ended."""
-        self._due.extend(self._kept)
-        self._kept.clear()
+        self._all_are_due()
         if after_break:
-            self._however_old = len(self._due)
+            self._however_old = self._numbers
 
     def take_votes(self, now_ns: int, *, up: bool) -> tuple[list[WireBallot], list[Ballot]]:
         """The requests to ask again, in order, and those that are not useful any more. up: the master may be
@@ -90,13 +136,12 @@ class Debts:
         again: list[WireBallot] = []
         too_old: list[Ballot] = []
         while self._due and len(self.asked) < AT_ONCE and len(again) + len(too_old) < _LOOKED_AT:
-            release, payload = self._due.popleft()
-            if self._however_old or now_ns < release.until_ns:
+            release, payload, number = self._next()
+            if number <= self._however_old or now_ns < release.until_ns:
                 again.append((release, payload))
                 self.asked.add(release)
             else:
                 too_old.append(release)
-            self._however_old = max(0, self._however_old - 1)
         return again, too_old
 
     def was_answered(self, release: Ballot) -> bool:

@@ -439,18 +439,25 @@ def check_format(data: bytes) -> None:
 def replay(data: bytes, ours: Origin, *, is_last: bool = True) -> Replayed:
     """What is noted in this journal, as far as it can be read. is_last: its seal fits. Raises Unreadable when
     it is not ours (another format, boot, namespace or cluster). Then nothing is taken from it."""
+    replayed = Replayed()
+    for _ in replaying(data, ours, replayed, is_last=is_last):
+        pass
+    return replayed
+
+
+def replaying(data: bytes, ours: Origin, replayed: Replayed, *, is_last: bool) -> Iterator[None]:
+    """The same in steps, one for each record. replayed: what was read so far; it counts once all is read."""
     check_format(data)
     frames = _frames(data, _HEAD.size)
     differs = _origin(next(frames, b"")).other_than(ours)
     if differs is not None:
         raise Unreadable(f"it is of another {differs}")
-    replayed = _replayed(frames, Format(len(ours.masters)))
+    yield from _replaying(frames, Format(len(ours.masters)), replayed)
     if not is_last:
         replayed.is_whole = False
         replayed.trouble = replayed.trouble or (
             "it has changed since its agent stopped: perhaps it is an older copy"
         )
-    return replayed
 
 
 def _origin(frame: bytes) -> Origin:
@@ -463,19 +470,18 @@ def _origin(frame: bytes) -> Origin:
     return Origin(boot_id, pid_namespace, time_namespace, cluster, tuple(masters))
 
 
-def _replayed(frames: Iterator[bytes], form: Format) -> Replayed:
-    replayed = Replayed()
+def _replaying(frames: Iterator[bytes], form: Format, replayed: Replayed) -> Iterator[None]:
     try:
         for frame in frames:
             for entry in list(form.entries(frame)):
                 replayed.take(entry)
+            yield
     except _Torn as torn:
         replayed.trouble = str(torn)
     except Unreadable as unreadable:
         replayed.trouble, replayed.is_whole = str(unreadable), False
     except (struct.error, ValueError, IndexError) as failure:
         replayed.trouble, replayed.is_whole = f"a record is invalid: {failure}", False
-    return replayed
 
 
 class Rewriting:

@@ -250,6 +250,11 @@ class Tenure:
         return fence
 
     @property
+    def account(self) -> str:
+        """Who pays for what is asked about it."""
+        return self.terms.account if self.lease is None else self.lease.holder.account
+
+    @property
     def is_doubted(self) -> bool:
         """A notice said that it is gone, after its last proof was asked for."""
         return self.doubted_ns > self.t1_ns

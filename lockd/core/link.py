@@ -31,7 +31,8 @@ from lockd.core.fences import is_right_counter, largest_sane, slot_of
 from lockd.core.identities import FORMAT, Identity
 from lockd.core.membership import BY_OTHERS, MasterFacts, State
 from lockd.core.notices import Notice, read
-from lockd.core.validity import NS_PER_MS
+from lockd.core.stakes import Stock
+from lockd.core.validity import NEVER_NS, NS_PER_MS
 
 _VOTES = frozenset((Attempt, FenceRound, Extension, PutBack))
 _REFUSED = {NO_IDENTITY: "no_identity", TTL_TOO_LONG: "ttl_above_ceiling", MISCOUNTS: "miscounting"}
@@ -133,8 +134,10 @@ class Link:
         watch: ClockWatch,
         patience: Patience,
         spell: Callable[[str], Any],
+        room: Stock | None = None,
     ) -> None:
-        """spell: how a digest of members reads on the wire."""
+        """spell: how a digest of members reads on the wire. room: the memory that accounts share; None: there
+        is enough for everything that is owed to this master."""
         self.index = index
         self.bit = 1 << index
         self.state = State.CONNECTING
@@ -155,7 +158,7 @@ class Link:
         self._members_digest_since_ns = 0
         self._in_flight: deque[Question] = deque()
         self._to_ask_again: list[Question] = []
-        self._debts = Debts()
+        self._debts = Debts(room if room is not None else Stock("bytes", NEVER_NS, 0, 100))
         self._session: tuple[str, int] | None = None
         self._session_began = False
         self._heard_ns = 0
@@ -215,16 +218,26 @@ class Link:
         for that. The caller has the link flushed."""
         if not self.introduced:
             if is_debt(release):
-                self._debts.keep(release, question[1])
+                self._keep(release, question[1])
             return is_debt(release)
         if release.patient:
             self._debts.add(release, question[1])
+            self._gives_up_soon()
             if self._debts.is_quiet:
-                self.give_back_more(question[2])
+                self._ask_releases(question[2])
         else:
             self._in_flight.append(question)
             self.out += (question[1], _NOTHING)
         return True
+
+    def _keep(self, ballot: Ballot, payload: Any) -> None:
+        self._debts.keep(ballot, payload)
+        self._gives_up_soon()
+
+    def _gives_up_soon(self) -> None:
+        """Not in the middle of what core is doing."""
+        if len(self._debts.forgotten) == 1:
+            self.give_back_soon()
 
     # Hearing
 
@@ -322,7 +335,7 @@ class Link:
             return
         # It is not known what the release did, so it is still a debt (rule 3).
         release.asked_again |= self.bit
-        self._debts.keep(release, payload)
+        self._keep(release, payload)
         raise Nonsense("its answer to a release is invalid")
 
     def _flawed(self, ballot: Ballot, reply: Any, flaw: Flaw, now_ns: int) -> None:
@@ -353,12 +366,12 @@ class Link:
             self.give_back_more(now_ns)
         if error.startswith("NOSCRIPT"):
             # The scripts were flushed: a new connection loads them, and asks again.
-            self._debts.keep(ballot, payload)
+            self._keep(ballot, payload)
             self._scripts_are_gone(now_ns)
             return
         if is_debt(ballot):
             # It is still a debt (rule 3).
-            self._debts.keep(ballot, payload)
+            self._keep(ballot, payload)
         elif ballot.pending & self.bit and not isinstance(ballot, Release):
             self._listener.not_counted(self, "error")
         self._unanswered(ballot, f"error {error.split(' ', 1)[0]}", now_ns)
@@ -453,7 +466,7 @@ class Link:
                 continue
             if isinstance(question, Release):
                 question.asked_again |= self.bit
-            self._debts.keep(question, payload)
+            self._keep(question, payload)
         self._in_flight.clear()
         self._to_ask_again.clear()
         self._debts.broke_off()
@@ -508,9 +521,14 @@ class Link:
         self.give_back_more(now_ns)
 
     def give_back_more(self, now_ns: int) -> None:
-        """The next few of the releases that are due."""
-        if not self.introduced:
-            return
+        """The next few of the releases that are due. Nobody asks for those that were forgotten."""
+        forgotten, self._debts.forgotten = self._debts.forgotten, []
+        for release in forgotten:
+            self._give_up(release, "its account has no room for more", now_ns)
+        if self.introduced:
+            self._ask_releases(now_ns)
+
+    def _ask_releases(self, now_ns: int) -> None:
         releases, given_up = self._debts.take_releases(now_ns)
         for release, payload in releases:
             self.ask((release, payload, now_ns))

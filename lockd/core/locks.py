@@ -200,7 +200,7 @@ class Locks:
         """From now on the answer to a waiting LOCK could be sent at once, so it is not passed over any
         more."""
         queue = self.queues.get(holder.resource)
-        if queue is not None and queue.passes_over(holder):
+        if queue is not None and not self.draining and queue.passes_over(holder):
             queue.becomes_ready(holder)
             self._campaigns.wake(queue, now_ns)
 
@@ -598,22 +598,37 @@ class Locks:
 
     def drain(self, now_ns: int) -> None:
         """Grant nothing any more. What is held stays held: its holders are alive, and the next agent takes it
-        over (rule 13)."""
+        over (rule 13). Who waits is told in its account's turn: there may be thousands."""
         if not self.draining:
             self.draining_since_ns = now_ns
         self.draining = True
+        waiting = dict[str, list[Holder]]()
         for queue in list(self.queues.values()):
-            for holder, timer in queue.waiters.items():
-                cancel(timer)
-                self._campaigns.waiting -= 1
-                self._campaigns.refuse(holder, DRAINING, now_ns)
-            queue.clear()
+            queue.passes_all_over()
+            for holder in queue.waiters:
+                waiting.setdefault(holder.account, []).append(holder)
             if queue.attempt is not None:
                 self._campaigns.abandon(queue, now_ns)
-            if queue.kept is not None:
-                self._put_down(queue, now_ns)
-            else:
-                self._campaigns.move_on(queue, now_ns)
+            self._campaigns.move_on(queue, now_ns)
+        self._keeping.give_back(now_ns)
+        for account, holders in waiting.items():
+            holders.reverse()
+            self.turns.at(account, now_ns, self._turn_away, holders)
+
+    def _turn_away(self, holders: list[Holder], now_ns: int) -> None:
+        """The last of these, if it still waits, and the others in later turns, whatever comes of this one."""
+        holder = holders.pop()
+        if holders:
+            self.turns.at(holder.account, now_ns, self._turn_away, holders)
+        queue = self.queues.get(holder.resource)
+        if queue is not None and holder in queue.waiters:
+            self._campaigns.refuse(holder, DRAINING, now_ns)
+            self._campaigns.leave(queue, holder, now_ns)
+
+    @property
+    def has_to_drain(self) -> bool:
+        """It grants nothing any more, and not all that waited were told so, or something is still kept."""
+        return self.draining and self.waiting + self._keeping.count > 0
 
     def keep_no_longer(self, now_ns: int) -> None:
         """Give back soon what is kept: the limit for keeping was changed."""

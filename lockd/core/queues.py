@@ -185,11 +185,9 @@ class Queue:
             self.waiters.clear()  # of its room, too: the lease that it has got may be one of many
         return timer
 
-    def clear(self) -> None:
-        """All leave."""
-        self.waiters.clear()
+    def passes_all_over(self) -> None:
+        """No request in it is granted any more."""
         self._ready.clear()
-        self._impatient = None
 
     def _at(self, holder: Holder) -> int | None:
         """Its place among those that are ready."""

@@ -20,6 +20,7 @@ ANSWERED: Final = 176
 """A command that is answered, and whose reply waits for those before it: without the reply."""
 COMMAND: Final = 960
 """A command that takes a place in the order of replies and is not answered yet: without its words."""
+_DEBT: Final = 800
 
 
 def request(words: list[bytes]) -> int:
@@ -35,3 +36,8 @@ def lease(name: int, *, renewed: bool = True) -> int:
 def waiter(name: int, places: int = 1) -> int:
     """places: in how many lines it stands."""
     return _WAITER + 2 * name + (places - 1) * (_PLACE + 2 * name)
+
+
+def debt(name: int) -> int:
+    """A release that a master is owed, with its request."""
+    return _DEBT + 2 * name

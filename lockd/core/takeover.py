@@ -8,7 +8,7 @@ to its TTL on the masters: the journal may be an old one, and the lease may belo
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 
 from lockd.core.journal import Ending, Held, Replayed
@@ -85,28 +85,45 @@ def take_over(
     """Everything that the previous agent held, or owed the masters. started_of: as in `seen`. holder_of: the
     holder to tell from here on, with the app's token as its `value`; called only for leases that are held
     here."""
-    counts: Counter[Taken] = Counter()
-    if not replayed.is_whole:
-        # It may have been handed on since, under the same tenure: the masters keep that until its TTL ends.
-        counts[Taken.LEFT] = len(replayed.held)
-        return counts
-    for ending in replayed.endings.values():
-        if now_ns < ending.until_ns:
-            locks.release_again(ending, now_ns)
-    # No agent was told of a lease before it asked for it: an invented entry keeps nobody out.
-    true = (held for held in replayed.held.values() if held.now.t1_ns <= now_ns)
-    # In the order in which they were asked for.
-    for held in sorted(true, key=lambda held: held.now.deadline_ns):
-        fate = fate_of(held, seen(held, started_of), now_ns)
-        counts[fate] += 1
-        if fate is Taken.FREED and held.lock_delay_ms == 0 and held.now.let_go_ns is None:
-            locks.release_again(Ending(held.resource, (held.nonce, *held.before), held.now.until_ns), now_ns)
-        else:
-            _adopt(locks, held, fate, holder_of(held), now_ns)
+    counts = Counter[Taken]()
+    for _ in taking_over(locks, replayed, started_of, holder_of, lambda: now_ns, counts):
+        pass
     return counts
 
 
-def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -> None:
+def taking_over(
+    locks: Locks,
+    replayed: Replayed,
+    started_of: Callable[[Held], int | None],
+    holder_of: Callable[[Held], Holder],
+    now_ns: Callable[[], int],
+    counts: Counter[Taken],
+) -> Iterator[Lease | None]:
+    """The same in steps, for an agent that serves apps meanwhile: what is not taken over yet is still on the
+    masters. Each step is one lease, which is given if it may be held here from now on."""
+    if not replayed.is_whole:
+        # It may have been handed on since, under the same tenure: the masters keep that until its TTL ends.
+        counts[Taken.LEFT] = len(replayed.held)
+        return
+    for ending in replayed.endings.values():
+        if now_ns() < ending.until_ns:
+            locks.release_again(ending, now_ns())
+        yield None
+    # No agent was told of a lease before it asked for it: an invented entry keeps nobody out.
+    true = (held for held in replayed.held.values() if held.now.t1_ns <= now_ns())
+    # In the order in which they were asked for.
+    for held in sorted(true, key=lambda held: held.now.deadline_ns):
+        at_ns, lease = now_ns(), None
+        fate = fate_of(held, seen(held, started_of), at_ns)
+        counts[fate] += 1
+        if fate is Taken.FREED and held.lock_delay_ms == 0 and held.now.let_go_ns is None:
+            locks.release_again(Ending(held.resource, (held.nonce, *held.before), held.now.until_ns), at_ns)
+        else:
+            lease = _adopt(locks, held, fate, holder_of(held), at_ns)
+        yield lease
+
+
+def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -> Lease:
     """A lease whose process is dead has to be proven, too, while its lock_delay keeps others out, or for the
     TTL that its app has given it. A lease that is over ends at once, as it would have with its agent, and its
     holder is told."""
@@ -138,6 +155,7 @@ def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -
     elif held.now.lost and not goes_on:
         # The connection that should have brought the news may have ended before it did.
         holder.lost(lease, lease.loss)
+    return lease
 
 
 def _tenure_as_it_was(tenure: Tenure, held: Held) -> Tenure:

@@ -13,6 +13,7 @@ from lockd.core.clocks import Clocks
 from lockd.core.link import LOOK_NS
 from lockd.core.membership import Configured
 from lockd.core.notices import Notice, channel_of
+from lockd.core.stakes import Stock
 from lockd.masters import scripts
 from lockd.masters.link import Link
 
@@ -45,9 +46,11 @@ class Fleet(fleet.Fleet[Link]):
         clocks_moved: Callable[[int], None],
         noticed: Callable[[int, Notice, int], None],
         host: bytes,
+        room: Stock | None = None,
     ) -> None:
         """changed, broke, clocks_moved, noticed: called with what core.fleet says about these. host: the name
-        of this host, as the masters are told it."""
+        of this host, as the masters are told it. room: the memory that accounts share, in which what masters
+        are owed is counted."""
         self.config = config
         self._changed = changed
         self._broke = broke
@@ -70,8 +73,9 @@ class Fleet(fleet.Fleet[Link]):
             votes = gauge.votes_of(index)
             probed = partial(gauge.probed, index)
             return Link(
-                index, config, self, clocks.watches[index], votes, probed, channel_of(host), self._heard_for
-            )
+                index, config, self, clocks.watches[index], votes, probed, channel_of(host), self._heard_for,
+                room,
+            )  # fmt: skip
 
         super().__init__(Configured(config.cluster, names), clocks, scripts, link_to)
 

@@ -20,6 +20,7 @@ from lockd.core.clocks import ClockWatch
 from lockd.core.fences import SANE_MOST
 from lockd.core.identities import MEMBERS_DIGEST
 from lockd.core.membership import State
+from lockd.core.stakes import Stock
 from lockd.core.validity import NS_PER_MS
 from lockd.masters import handshake, replies, scripts
 from lockd.masters.failures import MasterError, Unfit
@@ -79,13 +80,14 @@ class Link(link.Link):
         probed_after: Callable[[int], None],
         channel: bytes,
         heard_for: Callable[[int], None],
+        room: Stock | None = None,
     ) -> None:
         """voted_after, probed_after: called with how long votes and readings of its clock took, in ns.
         channel: carries its notices for this host. heard_for: called now and then with how long the agent
-        took to hear an answer, in ns."""
+        took to hear an answer, in ns. room: the memory that accounts share."""
         timeouts = config.timeouts
         patience = link.Patience(timeouts.master_ms * NS_PER_MS, timeouts.dead_ms * NS_PER_MS)
-        super().__init__(index, listener, watch, patience, _as_sent)
+        super().__init__(index, listener, watch, patience, _as_sent, room)
         self.master = config.masters[index]
         self.round_trip_ns = 0
         self._config = config

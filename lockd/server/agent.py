@@ -7,7 +7,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from random import random
@@ -22,13 +23,13 @@ from lockd.config.current import Current
 from lockd.config.model import CANARY, Config
 from lockd.config.warnings import warnings_of
 from lockd.core.ballots.ballot import Ballot
-from lockd.core.journal import Held, Replayed, Unreadable, replay
-from lockd.core.leases import pid_and_uid
+from lockd.core.journal import Held, Replayed, Unreadable, replaying
+from lockd.core.leases import Lease, pid_and_uid
 from lockd.core.locks import Locks
 from lockd.core.membership import State
 from lockd.core.notices import Notice
 from lockd.core.slewing import Reading
-from lockd.core.takeover import take_over
+from lockd.core.takeover import Taken, taking_over
 from lockd.core.turns import Turns
 from lockd.core.values import Bound, Chance, RedlockParameters
 from lockd.http import server as http_server
@@ -100,7 +101,7 @@ class Agent:
         self.incidents = Incidents(current, self.metrics, log)
         self.fleet = Fleet(
             config, self.metrics.masters, self._master_changed, self._ballot_broke, self._clocks_moved,
-            self._noticed, self.host,
+            self._noticed, self.host, self.quotas.bytes,
         )  # fmt: skip
         parameters = RedlockParameters(
             len(config.masters), config.min_validity_ms, config.timeouts.master_ms,
@@ -141,6 +142,7 @@ class Agent:
         self._socket = AppSocket(config.socket)
         self._socket_trouble = ""
         self._journal_tried_s = 0.0
+        self._takes_over = False
         self.metrics.agent.socket_trouble = self._socket.trouble
         self._server: Doors | None = None
 
@@ -200,7 +202,8 @@ class Agent:
         self.shared.processes.start(loop)
         self._beat_task = loop.create_task(self._beat())
         await self._first_look(loop)
-        self._take_over(self._read_journal())
+        for _ in self._taking_over():
+            pass
         self._canary_task = loop.create_task(self._canary.run())
         self._server = await self._let_in(listening)
         self.log.info(
@@ -227,37 +230,17 @@ class Agent:
         stop.cancel()
         look.cancel()
 
-    def _read_journal(self) -> Replayed:
-        """A journal that can't be read is left alone, and the log says so: a newer agent may have written
-        it."""
-        self._journal_tried_s = time.monotonic()
-        before = self.journal.trouble
-        try:
-            data = self.journal.take()
-            if not data:
-                return Replayed()
-            return replay(data, self.journal.ledger.origin, is_last=self.journal.is_last)
-        except Unreadable as why:
-            try:
-                kept_as = str(self.journal.set_aside())
-            except OSError as failure:
-                kept_as = f"nothing: {failure}"
-            self.log.error("journal_unread", why=str(why), kept_as=kept_as)
-        except (NotOurs, OSError) as why:
-            if str(why) != before:
-                self.log.error("journal_unread", why=str(why), journal=str(self.journal.path))
-        return Replayed()
-
-    def _take_over(self, replayed: Replayed) -> None:
-        """Take over what the previous agent held. That is noted before anything about it is sent; after apps
-        were let in, it is noted bit by bit (`_look_after_journal`)."""
+    def _taking_over(self) -> Iterator[None]:
+        """Take over what the previous agent held, in steps. At the start that is noted before anything about
+        it is sent; after apps were let in, it is noted bit by bit (`_look_after_journal`)."""
+        replayed, counts = Replayed(), Counter[Taken]()
+        yield from self._reading_journal(replayed)
         if replayed.trouble is not None:
             self.log.warning("journal_torn", why=replayed.trouble)
-        counts = take_over(self.locks, replayed, self._started, self._heir, boottime_ns())
-        for queue in self.locks.queues.values():
-            lease = queue.lease
-            if lease is not None and isinstance(lease.holder, Heir) and lease.holder.process is not None:
-                lease.holder.process.leases[lease] = None
+        for lease in taking_over(self.locks, replayed, self._started, self._heir, boottime_ns, counts):
+            if lease is not None:
+                self._belongs_to_its_process(lease)
+            yield
         for process in [one for one in self.shared.processes.all if one.idle]:
             self.shared.processes.forget(process)
         if self._server is None:
@@ -267,6 +250,31 @@ class Agent:
         if counts or replayed.endings:
             named = {str(fate): count for fate, count in counts.items()}
             self.log.info("took_over", **named, releases_sent_again=len(replayed.endings))
+
+    def _reading_journal(self, replayed: Replayed) -> Iterator[None]:
+        """A journal that can't be read is left alone, and the log says so: a newer agent may have written
+        it."""
+        self._journal_tried_s = time.monotonic()
+        before = self.journal.trouble
+        try:
+            if data := self.journal.take():
+                yield from replaying(data, self.journal.ledger.origin, replayed, is_last=self.journal.is_last)
+        except Unreadable as why:
+            try:
+                kept_as = str(self.journal.set_aside())
+            except OSError as failure:
+                kept_as = f"nothing: {failure}"
+            self.log.error("journal_unread", why=str(why), kept_as=kept_as)
+        except (NotOurs, OSError) as why:
+            if str(why) != before:
+                self.log.error("journal_unread", why=str(why), journal=str(self.journal.path))
+
+    def _belongs_to_its_process(self, lease: Lease) -> None:
+        """In the step in which it was taken over: the process may die before the next one."""
+        queue, holder = self.locks.queues.get(lease.resource), lease.holder
+        is_held = queue is not None and queue.lease is lease
+        if is_held and isinstance(holder, Heir) and holder.process is not None:
+            holder.process.leases[lease] = None
 
     def _started(self, held: Held) -> int | None:
         _, uid = pid_and_uid(held.owner)
@@ -332,12 +340,22 @@ class Agent:
     def _look_after_journal(self) -> None:
         """While another agent has it, this one tries again and again, and then takes over what that one
         leaves."""
+        if self._takes_over:
+            # Until it is done, the one that was left there is the journal.
+            return
         if not self.journal.is_ours() and self._beaten_s - self._journal_tried_s >= _JOURNAL_AGAIN_S:
-            replayed = self._read_journal()
-            if self.journal.is_ours():
-                self._take_over(replayed)
-        if self.journal.look_after():
+            self._takes_over = True
+            self.shared.keep(asyncio.get_running_loop().create_task(self._take_over_late()))
+        elif self.journal.look_after():
             self.turns.add(_JOURNAL, self.journal.step)
+
+    async def _take_over_late(self) -> None:
+        try:
+            await self.turns.through(_JOURNAL, self._taking_over())
+        except Exception as failure:
+            self.incidents.internal_error("a take-over failed", failure)
+        finally:
+            self._takes_over = False
 
     async def _look_after_socket(self) -> None:
         """Make sure that the file is there to which apps connect. Apps that are connected go on in any
@@ -378,13 +396,14 @@ class Agent:
     async def _end(self) -> None:
         """What is still held stays held: its holders are alive, and the next agent takes it over (rule
         13)."""
-        await self.shared.endings.finish(_ENDINGS_S)
+        await self.shared.endings.finish(_ENDINGS_S, lambda: self.locks.has_to_drain)
         self.shared.stopped = True
         if self._server is not None:
             self._server.close()
         # Except DETACHED leases, which no process holds.
         left = self.locks.held - len(self.locks.detached)
-        # The end of each connection shows which replies were read, for the next agent.
+        # The end of each connection shows which replies were read, for the next agent. In one step: this one
+        # is about to go, and whatever makes it stay longer makes the next one come later.
         for session in list(self.shared.sessions):
             session.close()
         self.shared.hang_ups.stop(asyncio.get_running_loop())

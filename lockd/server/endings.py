@@ -3,7 +3,9 @@ together, leave the loop to others in between. Until it is their turn they are h
 they end later than they could, but safely (rule 13)."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from time import perf_counter_ns
 
 from lockd.clock import boottime_ns
@@ -39,23 +41,22 @@ class Endings:
 
     def add(self, account: str, job: Work) -> None:
         """Do this for that account, as soon as it is its turn."""
-
-        def work(until_ns: int) -> bool:
-            more = False
-            try:
-                more = job(until_ns)
-            finally:
-                self._left -= not more
-            return more
-
         self._left += 1
-        self._turns.add(account, work)
+        self._turns.add(account, partial(self._go_on, job))
 
-    async def finish(self, within_s: float) -> None:
-        """Do everything that is left now: later nobody will."""
+    def _go_on(self, job: Work, until_ns: int) -> bool:
+        more = False
+        try:
+            more = job(until_ns)
+        finally:
+            self._left -= not more
+        return more
+
+    async def finish(self, within_s: float, others: Callable[[], bool] = lambda: False) -> None:
+        """Do everything that is left now: later nobody will. others: whether more is being done besides."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while self.busy:  # noqa: ASYNC110  # once in an agent's life, and nothing else waits for it
+                while self.busy or others():  # noqa: ASYNC110  # once in an agent's life, and nothing else waits for it
                     await asyncio.sleep(_LOOK_S)
 
     def end(self, ends: Ends, doubt: str = _UNREAD) -> None:
@@ -65,15 +66,12 @@ class Endings:
 
         def work(until_ns: int) -> bool:
             while ends:
-                self._end_one_of(ends, doubt)
+                # Removed first: its connection hears of that, and removes it, too.
+                lease, fate = ends.popitem()
+                carry_out(fate, lease, self._locks, doubt, boottime_ns())
                 if perf_counter_ns() >= until_ns:
                     break
             return bool(ends)
 
         account = next(iter(ends)).holder.account
         self.begin(account, work, few=len(ends) <= AT_ONCE)
-
-    def _end_one_of(self, ends: Ends, doubt: str) -> None:
-        """What ends is removed, also when its connection hears of that and removes it."""
-        lease, fate = ends.popitem()
-        carry_out(fate, lease, self._locks, doubt, boottime_ns())

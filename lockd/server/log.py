@@ -33,7 +33,6 @@ from lockd.server.spout import Spout, spout_of
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 BURST = 20
 INTERVAL_NS = 100_000_000
-ACCOUNTS_MOST = 1_000
 VALUE_CHARS = 4_096
 
 _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
@@ -48,15 +47,13 @@ class _Event:
     __slots__ = ("_accounts", "level", "suppressed")
 
     def __init__(self) -> None:
-        self._accounts = Buckets[str](BURST, INTERVAL_NS, ACCOUNTS_MOST)
+        self._accounts = Buckets(BURST, INTERVAL_NS)
         self.suppressed: dict[str, int] = {}
         self.level = logging.INFO
 
     def admits(self, account: str, now_ns: int, level: int) -> bool:
         if self._accounts.admits(account, now_ns):
             return True
-        if account not in self.suppressed and len(self.suppressed) >= ACCOUNTS_MOST:
-            account = ""
         self.suppressed[account] = self.suppressed.get(account, 0) + 1
         self.level = level
         return False

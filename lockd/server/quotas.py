@@ -11,7 +11,6 @@ from lockd.core.stakes import STOCKS, Stock
 from lockd.core.validity import NS_PER_S
 from lockd.server.buckets import Buckets
 
-_BUSY_MOST = 10_000
 _MIB: Final = 1 << 20
 _FLOOR_BYTES: Final = 4 * _MIB
 _FLOOR_FILES: Final = 32
@@ -146,12 +145,12 @@ class Quotas:
         self.files.change(self._files_in(limits), limits.share_percent // 2)
         self.renewals.change(limits.renewals_per_second * _THOUSANDTHS, limits.share_percent)
 
-    def _buckets(self) -> Buckets[str]:
+    def _buckets(self) -> Buckets:
         """Separate from Usage, which an account resets by closing all connections."""
         rate = self._current.config.limits.unknown_tokens_per_second
         if rate != self._rate:
             self._rate = rate
-            self._unknown_tokens = Buckets[str](rate, NS_PER_S // rate, _BUSY_MOST)
+            self._unknown_tokens = Buckets(rate, NS_PER_S // rate)
         return self._unknown_tokens
 
     def in_use(self) -> dict[str, tuple[int, int]]:

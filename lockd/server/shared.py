@@ -53,7 +53,7 @@ class Shared:
     losses: Losses = field(default_factory=Losses)
     claims: Claims = field(default_factory=Claims)
     spares: SpareConnections = field(default_factory=SpareConnections)
-    tellings: Tellings = field(default_factory=Tellings)
+    tellings: Tellings = field(init=False)
     endings: Endings = field(init=False)
     processes: Processes = field(init=False)
     sessions: set[Connection] = field(default_factory=set)
@@ -62,6 +62,7 @@ class Shared:
     _kept: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.tellings = Tellings(self.turns)
         self.endings = Endings(self.locks, self.turns)
         self.processes = Processes(self.endings.end, self.quotas, self.account_of)
 

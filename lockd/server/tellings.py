@@ -2,21 +2,22 @@
 should this one be killed (rule 13).
 
 Leases that were given back by then cost no look. A connection whose app does not read is looked at less and
-less often, and many such connections a few at a time, in turn: however much one leaves unread, others wait
-for only one look at it.
+less often, and many such connections in their account's turns: however much one account leaves unread, others
+don't wait for it.
 """
 
-import asyncio
-from collections.abc import Callable, Iterable
-from itertools import islice
-from typing import Protocol
+from collections.abc import Iterable
+from time import perf_counter_ns
+from typing import Final, Protocol
 
+from lockd.clock import boottime_ns
 from lockd.core.leases import Lease, Standing
+from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Bound
+from lockd.server.turns import LoopTurns
 
-_SOON_S = 0.02
-_LATER_S = 0.1
-_MOST = 200
+_SOON_NS: Final = 20 * NS_PER_MS
+_LATER_NS: Final = 100 * NS_PER_MS
 
 
 class Teller(Protocol):
@@ -29,58 +30,47 @@ class Teller(Protocol):
         """Check whether it was read."""
 
 
-_Telling = tuple[Teller, list[Lease]]
+_Told = dict[Teller, list[Lease]]
 
 
 class Tellings:
-    def __init__(self) -> None:
-        self._later = _Round(_LATER_S, self._look)
-        self._soon = _Round(_SOON_S, self._look)
+    def __init__(self, turns: LoopTurns) -> None:
+        self._turns = turns
+        self._open: dict[tuple[str, int], _Told] = {}
+        """What is looked at together: of one account, so long after it was told of it."""
 
     def begins(self, lease: Lease, teller: Teller, reply: bytes) -> None:
         """This reply tells of the grant, and is about to be written there. The next agent needs to know only
         of leases that belong to a process."""
         teller.tells(lease, reply)
         if not lease.told and lease.holder.bound is Bound.PROCESS:
-            self._soon.add(teller, (lease,))
+            self._is_looked_at(lease.holder.account, _SOON_NS, teller, (lease,))
 
-    def _look(self, tellings: Iterable[_Telling]) -> None:
-        for teller, leases in tellings:
-            if any(map(_is_open, leases)):
-                teller.look()
-                still = [lease for lease in leases if _is_open(lease)]
-                if still:
-                    self._later.add(teller, still)
+    def _is_looked_at(self, account: str, in_ns: int, teller: Teller, leases: Iterable[Lease]) -> None:
+        of = account, in_ns
+        if of not in self._open:
+            self._open[of] = {}
+            self._turns.of.at(account, boottime_ns() + in_ns, self._begin, of)
+        self._open[of].setdefault(teller, []).extend(leases)
+
+    def _begin(self, of: tuple[str, int], _now_ns: int) -> None:
+        account, told = of[0], iter(self._open.pop(of).items())
+
+        def work(until_ns: int) -> bool:
+            for teller, leases in told:
+                self._look(account, teller, leases)
+                if perf_counter_ns() >= until_ns:
+                    return True
+            return False
+
+        self._turns.add(account, work)
+
+    def _look(self, account: str, teller: Teller, leases: list[Lease]) -> None:
+        if any(map(_is_open, leases)):
+            teller.look()
+            if still := [lease for lease in leases if _is_open(lease)]:
+                self._is_looked_at(account, _LATER_NS, teller, still)
 
 
 def _is_open(lease: Lease) -> bool:
     return lease.standing is Standing.HELD and not lease.told
-
-
-class _Round:
-    """Grants that are looked at together, some time after they arrived. The first of them starts the
-    timer."""
-
-    def __init__(self, delay_s: float, look: Callable[[Iterable[_Telling]], None]) -> None:
-        self._delay_s = delay_s
-        self._look = look
-        self._tellings: dict[Teller, list[Lease]] = {}
-        self._is_awake = False
-
-    def add(self, teller: Teller, leases: Iterable[Lease]) -> None:
-        self._tellings.setdefault(teller, []).extend(leases)
-        if not self._is_awake:
-            self._wait()
-
-    def _wait(self) -> None:
-        self._is_awake = True
-        asyncio.get_running_loop().call_later(self._delay_s, self._ring)
-
-    def _ring(self) -> None:
-        due = [(teller, self._tellings.pop(teller)) for teller in list(islice(self._tellings, _MOST))]
-        try:
-            self._look(due)
-        finally:
-            self._is_awake = False
-            if self._tellings:
-                self._wait()

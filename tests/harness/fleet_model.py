@@ -605,6 +605,11 @@ class Host:
     def asked(self, kind: type[Ballot]) -> list[Any]:
         return [ballot for ballot in self.fleet.asked if isinstance(ballot, kind)]
 
+    def drain(self) -> None:
+        """It stops, and each that waited is told in its turn."""
+        self.locks.drain(self.time.now_ns)
+        self.locks.turns.run(self.time.now_ns)
+
     # Its masters: where none is named, all
 
     def slow(self, *masters: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from lockd.config.model import Config
 from lockd.core.ballots.ballot import Ballot
+from lockd.core.stakes import Stock
 from lockd.masters.fleet import Fleet
 
 
@@ -30,11 +31,14 @@ def _raise(_ballot: Ballot, failure: Exception, _now_ns: int) -> None:
     raise failure
 
 
-def a_fleet(*addresses: str, gauge: Any = None, broke: Broke = _raise, **settings: Any) -> Fleet:
+def a_fleet(
+    *addresses: str, gauge: Any = None, broke: Broke = _raise, room: Stock | None = None, **settings: Any
+) -> Fleet:
     """Masters m1, m2, … at these addresses; three at none that answers, when none is said."""
     known = addresses or ("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3")
     entries = [{"name": f"m{number}", "address": address} for number, address in enumerate(known, 1)]
     config = Config.read({"cluster": "test", "masters": entries, **settings})
     return Fleet(
-        config, gauge or NoGauge(), lambda _link: None, broke, lambda _now_ns: None, lambda *_: None, b"host"
-    )
+        config, gauge or NoGauge(), lambda _link: None, broke, lambda _now_ns: None, lambda *_: None, b"host",
+        room,
+    )  # fmt: skip

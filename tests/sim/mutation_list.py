@@ -341,14 +341,14 @@ MUTATIONS = (
         "what a broken connection owed is forgotten",
         3,
         DEBTS,
-        "        self._kept, self._due = self._due, deque()\n",
-        "        self._kept, self._due = deque(), deque()\n",
+        "        self._kept, self._due = self._due, {}\n",
+        "        self._kept, self._due = {}, {}\n",
     ),
     one(
         "a release past its TTL is not sent after a break",
         3,
         DEBTS,
-        "if self._however_old or now_ns < release.until_ns:",
+        "if number <= self._however_old or now_ns < release.until_ns:",
         "if now_ns < release.until_ns:",
         simulated=False,
     ),
@@ -1011,8 +1011,8 @@ MUTATIONS = (
         "what has ended without an agent is told to nobody",
         12,
         TAKEOVER,
-        "        else:\n            _adopt(",
-        "        elif fate is not Taken.OVER:\n            _adopt(",
+        "        else:\n            lease = _adopt(",
+        "        elif fate is not Taken.OVER:\n            lease = _adopt(",
         simulated=False,
     ),
     one(
@@ -1064,7 +1064,7 @@ MUTATIONS = (
         "a release that no quorum confirmed is not sent again",
         13,
         TAKEOVER,
-        "        if now_ns < ending.until_ns:\n            locks.release_again(ending, now_ns)\n",
+        "        if now_ns() < ending.until_ns:\n            locks.release_again(ending, now_ns())\n",
         "        pass\n",
         simulated=False,
     ),
@@ -1446,9 +1446,8 @@ MUTATIONS = (
         "an agent that stops leaves what it kept",
         13,
         LOCKS,
-        "            if queue.kept is not None:\n                self._put_down(queue, now_ns)\n            else:\n"
-        "                self._campaigns.move_on",
-        "            if queue.kept is None:\n                self._campaigns.move_on",
+        "        self._keeping.give_back(now_ns)\n        for account",
+        "        for account",
         simulated=False,
     ),
     one(
@@ -1585,8 +1584,8 @@ MUTATIONS = (
         "the release of what was taken over leaves its old nonces",
         13,
         RETURNS,
-        "settled=settled, patient=patient, reply=reply, before=tenure.before,",
-        "settled=settled, patient=patient, reply=reply,",
+        "settled=self._gave_back, patient=patient, reply=reply, before=tenure.before,",
+        "settled=self._gave_back, patient=patient, reply=reply,",
         simulated=False,
     ),
     *(
@@ -1986,8 +1985,8 @@ MUTATIONS = (
         "a lease whose try is known is released by its value",
         4,
         RETURNS,
-        "            settled=settled, patient=patient, reply=reply, before=tenure.before,\n        )  # fmt: skip\n",
-        "            settled=settled, patient=patient, reply=reply, before=tenure.before,\n        )  # fmt: skip\n"
+        "            settled=self._gave_back, patient=patient, reply=reply, before=tenure.before,\n        )  # fmt: skip\n",
+        "            settled=self._gave_back, patient=patient, reply=reply, before=tenure.before,\n        )  # fmt: skip\n"
         "        if tenure.shown[:1] == b'\\0':\n"
         "            release.word, release.how = tenure.shown, How.BY_APP\n",
         simulated=False,

@@ -233,3 +233,6 @@ async def test_an_agent_that_stops_ends_before_that_what_is_nobodys(agent: AnAge
     assert agent.endings.busy, "not for long: what is left its process's end, or its deadline, frees"
     much.clear()
     await agent.endings.finish(10)
+    waits = [3, 2, 1]
+    await agent.endings.finish(10, lambda: bool(waits.pop()) and bool(waits))
+    assert waits == [], "as is what others still do"

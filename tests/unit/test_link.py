@@ -7,9 +7,11 @@ from typing import cast
 
 import pytest
 
-from lockd.core.ballots.release import Release
+from lockd.core.ballots.release import Release, ReleaseOutcome
 from lockd.core.introduction import EndSession, HaveScripts, HearNotices, ReadFacts, introduce
 from lockd.core.membership import MasterFacts
+from lockd.core.sizes import debt
+from lockd.core.stakes import Stock
 from lockd.masters.link import HEARD_AT_ONCE, Link
 from tests.harness import fleet_model
 from tests.harness.ballots import a_release
@@ -44,7 +46,8 @@ class Story:
 
     def __init__(self) -> None:
         self.failures: list[Exception] = []
-        self.fleet = a_fleet(broke=lambda _ballot, why, _now_ns: self.failures.append(why))
+        self.room = Stock("bytes", 1 << 40, 0, 100)
+        self.fleet = a_fleet(broke=lambda _ballot, why, _now_ns: self.failures.append(why), room=self.room)
         self.link: Link = self.fleet.links[0]
         self.transport = self.connect()
         self.heard: list[bytes] = []
@@ -111,7 +114,22 @@ async def test_what_was_not_heard_when_the_connection_broke_was_not_answered() -
     story.transport = story.connect()
     await asyncio.sleep(0)
     assert len(story.heard) == HEARD_AT_ONCE
-    assert story.link._debts.owed == 100 - HEARD_AT_ONCE
+    assert story.room.used == (100 - HEARD_AT_ONCE) * debt(1)
+
+
+async def test_a_debt_that_its_account_has_no_room_for_is_unanswered_in_a_later_turn() -> None:
+    """Otherwise it would stay in the journal for ever. Core is in the middle of its work when it is given
+    back."""
+    story = Story()
+    story.room.change(0, 0)
+    story.link.connection_lost(None)
+    releases = [a_release(quorum=1, settled=story._settled) for _ in range(3)]
+    for release in releases:
+        release.account = "full"
+        release.put_to(story.fleet.release(release, story.link.bit))
+    assert not story.heard
+    await asyncio.sleep(0)
+    assert [release.outcome for release in releases] == [ReleaseOutcome.NO_QUORUM] * 3
 
 
 async def test_nothing_is_heard_of_a_connection_that_was_given_up() -> None:

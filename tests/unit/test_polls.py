@@ -167,7 +167,7 @@ def test_an_outage_or_a_split_vote_is_not_remembered(host: Host, why: str):
 
 
 def test_while_the_agent_stops_it_says_so(refused: Host):
-    refused.locks.drain(refused.time.now_ns)
+    refused.drain()
     assert poll(refused).code == "DRAINING"
 
 

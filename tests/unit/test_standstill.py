@@ -330,6 +330,26 @@ def test_an_extension_of_anothers_lease_lasts_no_longer_than_on_the_masters(host
     assert host.time.now_ns < answer.extended.deadline_ns < ends_ns
 
 
+def test_all_deadlines_are_cut_at_once_and_what_follows_is_done_in_turns_of_the_accounts(host):
+    """Rule 11d: by an old deadline nothing is said or done, not even while one account has hundreds to be
+    told. And that others have hundreds makes nobody's renewal late."""
+    greedy = [host.locked(b"%d" % number, account="greedy") for number in range(300)]
+    modest = host.locked(b"modest", account="modest")
+    were_ns, written = [app.held.deadline_ns for app in (*greedy, modest)], len(host.written)
+    stand_still(host, 3 * S)
+    host.fleet.probe()
+    cut_ns = [was_ns - app.held.deadline_ns for was_ns, app in zip(were_ns, (*greedy, modest), strict=True)]
+    assert min(cut_ns) > 2_900 * MS
+    assert len(host.written) == written, "a note for each would take long"
+    host.locks.turns.run(host.time.now_ns, 6)
+    noted = b"".join(host.written[written:])
+    assert modest.held.nonce in noted
+    assert sum(app.held.nonce in noted for app in greedy) <= 5
+    host.pass_ms(0)
+    noted = b"".join(host.written[written:])
+    assert all(app.held.nonce in noted for app in greedy)
+
+
 def test_nothing_is_extended_past_the_cut_deadline(host):
     app = host.locked(ttl_ms=10_000, detached=True)
     host.fleet.links[4].slow = True

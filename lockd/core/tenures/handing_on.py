@@ -158,7 +158,7 @@ class HandingOn:
             size=NEXT_BLOCK, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
             settled=lambda ballot, at_ns: self._proposed(queue, ballot, at_ns),
         )  # fmt: skip
-        proposal.gained_ns, proposal.account = self._masters.gained_ns(), tenure.terms.account
+        proposal.gained_ns, proposal.account = self._masters.gained_ns(), tenure.account
         queue.asked = proposal
         proposal.put_to(self._masters.propose(proposal))
         self._votes.watch(proposal, self._timeout_ns)
@@ -227,6 +227,8 @@ class HandingOn:
 
     def broke(self, ballot: Ballot, now_ns: int) -> None:
         """An error of the agent where its answers were counted."""
-        for queue in list(self._campaigns.queues.values()):
-            if queue.asked is ballot:
-                self.put_down(queue, now_ns)
+        queue = None
+        if isinstance(ballot, Extension | FenceRound):
+            queue = self._campaigns.queues.get(ballot.resource)
+        if queue is not None and queue.asked is ballot:
+            self.put_down(queue, now_ns)

@@ -111,7 +111,7 @@ class Keeping:
 
     def give_back(self, now_ns: int) -> None:
         """Everything that is kept. Not at once: there may be thousands."""
-        for queue in self._campaigns.queues.values():
+        for queue in self._campaigns.queues.values() if self.count else ():
             if queue.kept is not None:
                 cancel(queue.kept.timer)
                 queue.kept.timer = self._turns.at(

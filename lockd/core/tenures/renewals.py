@@ -175,7 +175,7 @@ class Renewals:
         )  # fmt: skip
         extension.missed = lambda ballot, at_ns: self._put_back(tenure, ballot, at_ns)
         extension.gained_ns = self._masters.gained_ns()
-        extension.account = tenure.terms.account if tenure.lease is None else tenure.lease.holder.account
+        extension.account = tenure.account
         extension.put_to(self._masters.extend(extension))
         tenure.is_asked(extension, ttl_ms, now_ns)
         self._votes.let_in(extension, timeout_ns)
@@ -299,7 +299,7 @@ class Renewals:
             gone=tenure.gone, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
             settled=lambda ballot, at_ns: self._was_put_back(tenure, ballot, at_ns),
         )  # fmt: skip
-        put_back.account = tenure.terms.account
+        put_back.account = tenure.account
         put_back.put_to(self._masters.put_back(put_back, missing))
         tenure.gone.is_put_on(put_back.asked, now_ns)
         tenure.is_asked(put_back, extension.ttl_ms, now_ns)
@@ -365,19 +365,29 @@ class Renewals:
 
     def clocks_moved(self, now_ns: int) -> None:
         """Masters' clocks have gained on this host's. If a quorum's did, this host stood still, or the clocks
-        were set. That is taken off every deadline here (rule 11d); holders whose deadline has passed are
-        told."""
+        were set. That is taken off every deadline here (rule 11d), at once: nothing may be said or done by an
+        old one. Holders whose deadline has passed are told in their accounts' turns. What is noted then may
+        be late: the next agent takes off what clocks have gained since the last note."""
         tenures = [lease.tenure for lease in self._returns.detached.values()]
         tenures += [queue.tenure for queue in self._campaigns.queues.values() if queue.tenure]
+        # Thousands were proven by the same masters since the same time.
+        cuts_ns: dict[tuple[tuple[int, ...], int], int] = {}
         for tenure in tenures:
-            cut_ns = self._masters.cut_ns(tenure.gained_ns, tenure.proven)
+            proof = tenure.gained_ns, tenure.proven
+            if proof not in cuts_ns:
+                cuts_ns[proof] = self._masters.cut_ns(*proof)
+            cut_ns = cuts_ns[proof]
             if cut_ns > tenure.cut_ns:
                 by_ns = tenure.cut(cut_ns)
-                if tenure.lease is not None:
-                    tenure.lease.cut(by_ns, now_ns, 2 * self._timeout_ns)
-                    self.note(tenure.lease)
-                    # Not at once: there may be thousands.
-                    self.look_again(tenure.lease, now_ns)
+                lease = tenure.lease
+                if lease is not None:
+                    lease.cut(by_ns, now_ns, 2 * self._timeout_ns)
+                    cancel(lease.timer)
+                    lease.timer = self._turns.at(lease.holder.account, now_ns, self._was_cut, lease)
+
+    def _was_cut(self, lease: Lease, now_ns: int) -> None:
+        self.note(lease)
+        self.look_after(lease, now_ns)
 
     def lose(self, lease: Lease, by: Loss, reason: str, now_ns: int, *, gone: bool = False) -> None:
         """Tell the holder, while the lease is still valid if possible (rule 12). gone: it is not known to be

@@ -11,7 +11,7 @@ from lockd.core.leases import Lease, Standing, Tenure
 from lockd.core.queues import Queue
 from lockd.core.refusals import NOT_HELD, expired, no_quorum
 from lockd.core.tenures.means import Means
-from lockd.core.turns import HOUSE, cancel
+from lockd.core.turns import cancel
 from lockd.core.values import Refusal, Reply
 
 
@@ -57,21 +57,15 @@ class Returns:
         self, tenure: Tenure, now_ns: int, reply: Reply | None = None, *, patient: bool = False
     ) -> None:
         """On every master that may have it. Nobody has the resource under it any more."""
-
-        def settled(release: Release, at_ns: int) -> None:
-            self._owed_no_more(release, tenure.nonce, tenure.terms.account)
-            if reply is not None:
-                _answer_release(release, at_ns)
-
         if not tenure.terms.detached:
             self._journal.ending(tenure)
         if tenure.turn is not None and tenure.turn.recalled_ns is not None:
             self._watcher.turn_over(tenure.label, now_ns - tenure.turn.recalled_ns)
         release = Release(
             tenure.resource, tenure.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=tenure.until_ns,
-            settled=settled, patient=patient, reply=reply, before=tenure.before,
+            settled=self._gave_back, patient=patient, reply=reply, before=tenure.before,
         )  # fmt: skip
-        release.account = tenure.terms.account
+        release.account = tenure.account
         self._leave_place(release, tenure, now_ns)
         release.put_to(self._masters.release(release, tenure.landed))
         if release.how is How.TURN:
@@ -101,12 +95,14 @@ class Returns:
         again.place, again.grace_ms = turn.place, turn.grace_ms
         again.put_to(self._masters.release(again, masters))
 
-    def _owed_no_more(self, release: Release, nonce: bytes, account: str) -> None:
+    def _gave_back(self, release: Release, now_ns: int) -> None:
         """From now on, or once there can't be anything left to give back, it need not be noted."""
+        nonce = release.word
         if release.is_confirmed:
             self._journal.ended(nonce)
         else:
-            self._turns.at(account, release.until_ns, lambda _now_ns: self._journal.ended(nonce))
+            self._turns.at(release.account, release.until_ns, lambda _now_ns: self._journal.ended(nonce))
+        _answer_release(release, now_ns)
 
     def over(self, lease: Lease, why: str, now_ns: int) -> None:
         """The lease is over, and its tenure with it."""
@@ -180,14 +176,10 @@ class Returns:
 
     def release_again(self, ending: Ending, now_ns: int) -> None:
         """A release that the previous agent sent, or was about to send, and that no quorum has confirmed."""
-
-        def settled(release: Release, _now_ns: int) -> None:
-            self._owed_no_more(release, ending.nonces[0], HOUSE)
-
         self._journal.still_ending(ending)
         release = Release(
             ending.resource, ending.nonces[0], quorum=self._quorum, t1_ns=now_ns, until_ns=ending.until_ns,
-            settled=settled, patient=True, before=ending.nonces[1:],
+            settled=self._gave_back, patient=True, before=ending.nonces[1:],
         )  # fmt: skip
         release.put_to(self._masters.release(release, self.all_masters))
 
@@ -230,6 +222,7 @@ class Returns:
                 tenure.resource, tenure.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=tenure.until_ns,
                 settled=nothing_more,
             )  # fmt: skip
+            release.account = tenure.account
             masters, gone.back = gone.back, 0
             release.put_to(self._masters.release(release, masters))
 

@@ -324,7 +324,7 @@ def test_an_agent_that_stops_hands_on_nothing(host: Host, app: App):
     host.slow()
     waiter = host.lock(wait_ms=60_000)
     answer = host.unlock(app)
-    host.locks.drain(host.time.now_ns)
+    host.drain()
     host.answer_all()
     assert (waiter.code, answer.code, host.shown()) == ("DRAINING", "done", [None] * 5)
     host.pass_ms(300)

@@ -154,7 +154,7 @@ def test_a_lease_that_was_lost_is_told_to_who_unlocks_it_and_locked_anew_by_who_
 
 def test_an_agent_that_stops_forgets_who_waited(host, app):
     named(host, wait_ms=60_000)
-    host.locks.drain(host.time.now_ns)
+    host.drain()
     assert not host.locks.names._waiting
 
 

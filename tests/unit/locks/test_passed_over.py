@@ -108,7 +108,7 @@ def test_an_app_that_goes_while_it_is_passed_over_leaves_nothing(host, app):
 
 def test_an_agent_that_stops_tells_those_it_passes_over(host):
     passed_over = waiting(host)
-    host.locks.drain(host.time.now_ns)
+    host.drain()
     assert (passed_over.code, host.locks.queues, host.locks.waiting) == ("DRAINING", {}, 0)
 
 

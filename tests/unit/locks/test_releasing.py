@@ -64,6 +64,31 @@ def test_a_release_is_kept_for_masters_that_are_away(host, app):
     assert host.shown() == [None] * 5
 
 
+def test_a_master_that_comes_back_frees_one_lease_of_an_account_beside_hundreds_of_anothers(host):
+    """Rule 3: each account's debts in turn."""
+    greedy = [host.locked(b"%d" % number, account="greedy") for number in range(300)]
+    modest = host.locked(b"modest", account="modest")
+    host.break_off(0)
+    for app in (*greedy, modest):
+        host.unlock(app)
+    host.slow(0)
+    host.come_back(0)
+    asked = [ballot.resource for ballot, _ in host.fleet.links[0].sent if isinstance(ballot, Release)]
+    assert asked[:3] == [b"0", b"modest", b"1"]
+
+
+def test_what_is_given_back_is_owed_by_the_account_that_has_it_or_tried_for_it(host):
+    """Also by the one to which it was handed on."""
+    first = host.locked(account="first")
+    second = host.lock(account="second", wait_ms=5_000)
+    host.unlocked(first)
+    host.slow(1, 2, 3, 4)
+    host.lock(b"another", account="third")
+    host.pass_ms(251)
+    host.unlock(second)
+    assert [release.account for release in host.asked(Release)] == ["third", "second"]
+
+
 def test_a_release_after_a_renewal_is_kept_until_the_renewed_lease_would_end(host):
     app = host.locked(ttl_ms=3_000)
     host.pass_ms(2_500)

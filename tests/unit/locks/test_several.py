@@ -199,7 +199,7 @@ def test_one_that_comes_behind_others_of_its_connection_holds_nothing_before_it_
 def test_an_agent_that_stops_refuses_it_and_gives_back_what_it_has(host):
     host.locked(B)
     whole = several(host, [A, B], wait_ms=60_000)
-    host.locks.drain(host.time.now_ns)
+    host.drain()
     assert whole.code == "DRAINING"
     host.pass_ms(0)
     assert is_free(host, A)

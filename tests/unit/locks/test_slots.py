@@ -199,7 +199,7 @@ def test_one_that_comes_behind_others_of_its_connection_keeps_its_place_and_hold
 def test_an_agent_that_stops_refuses_it_once(host):
     slots(host, 1)
     waiting = slots(host, 1, wait_ms=60_000)
-    host.locks.drain(host.time.now_ns)
+    host.drain()
     host.pass_ms(0)
     assert waiting.code == "DRAINING"
     assert slots(host, 3, wait_ms=1_000).code == "DRAINING"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
-from lockd.core.takeover import Seen, Taken
+from lockd.core.journal import Replayed, replay, replaying
+from lockd.core.takeover import Seen, Taken, taking_over
 from lockd.core.values import Bound
 from tests.harness.clocks import MS
 from tests.harness.fleet_model import App, Host, Successor, beside, cluster, written_anew
@@ -407,6 +410,22 @@ def test_what_the_host_stood_still_while_no_agent_was_there_comes_off_the_old_de
     assert "was paused" in again.heir.losses[0][1]
 
 
+def test_what_came_off_comes_off_for_the_next_agent_too_where_this_one_had_no_time_to_note_it(
+    host: Host, app: App
+):
+    """Rules 11d and 13: it dies after it has understood that the host stood still."""
+    until_ns, noted = app.held.hold_until_ns, len(host.written)
+    for master in host.fleet.masters:
+        master.ahead_us += 9_000_000
+    host.time.now_ns += 500 * MS
+    for _ in range(2):
+        host.fleet.probe()
+    assert app.held.hold_until_ns <= until_ns - 9_000 * MS
+    assert len(host.written) == noted
+    agent = answering(host.next_agent())
+    assert agent.lease.hold_until_ns <= until_ns - 9_000 * MS
+
+
 def test_where_it_is_not_known_for_how_long_the_host_stood_still_nothing_is_sure(host: Host, app: App):
     host.fleet.clock_lows_ns = lambda: (1 << 62,) * 5
     host.pass_ms(4_000)
@@ -573,6 +592,39 @@ def test_who_had_what_another_has_by_the_time_of_a_late_take_over_is_told(host: 
     assert (len(agent.heir.losses), len(agent.heir.ends)) == (1, 1)
     agent.pass_ms(30_000)
     assert (agent.lease, next_one.losses) == (next_one.held, [])
+
+
+def test_a_late_take_over_is_one_lease_at_a_time_and_apps_are_served_in_between(host: Host):
+    """Others' leases are renewed meanwhile. What is not taken over yet keeps out whom it kept out before."""
+    short, *long = (host.locked(b"%d" % number, ttl_ms=5_000 + 10_000 * (number > 0)) for number in range(5))
+    agent, replayed, counts = without_the_journal(host), Replayed(), Counter[Taken]()
+    assert len(list(replaying(host.journal, host.origin, replayed, is_last=True))) >= 5
+    steps = taking_over(agent.locks, replayed, lambda _: 1, agent._heir, lambda: agent.time.now_ns, counts)
+    first = next(steps)
+    assert first is not None
+    assert (first.resource, [*agent.locks.queues]) == (b"0", [b"0"])
+    assert agent.locked(b"4").code == "TAKEN"
+    assert agent.locked(b"free").code == "granted"
+    agent.pass_until(short.held.promised_ns)
+    assert first.deadline_ns > short.held.promised_ns, "it is renewed meanwhile"
+    for lease in steps:
+        assert lease is not None
+        agent.pass_ms(1)
+    assert counts == {Taken.GOES_ON: 5}
+    assert [agent.locks.queues[app.resource].lease is None for app in long] == [False] * 4
+
+
+def test_what_has_ended_while_others_were_taken_over_late_is_over(host: Host):
+    """Rule 13: its fate is judged by the time at which its turn comes."""
+    host.locked(b"a", ttl_ms=5_000)
+    ends = host.locked(b"b", ttl_ms=6_000)
+    agent, counts = without_the_journal(host), Counter[Taken]()
+    replayed = replay(host.journal, host.origin)
+    steps = taking_over(agent.locks, replayed, lambda _: 1, agent._heir, lambda: agent.time.now_ns, counts)
+    next(steps)
+    agent.time.now_ns = ends.held.promised_ns
+    assert len(list(steps)) == 1
+    assert counts == {Taken.GOES_ON: 1, Taken.OVER: 1}
 
 
 def test_who_has_got_it_again_by_its_token_is_not_told_of_the_lease_before(host: Host):

@@ -149,7 +149,7 @@ def test_a_request_that_does_not_wait_shares_an_outage_without_ending_the_wait_o
 
 def test_an_agent_that_stops_grants_nothing_and_still_renews_and_releases_for_its_holders(host, app):
     """Rule 13: they are alive, and have it until the deadline."""
-    host.locks.drain(host.time.now_ns)
+    host.drain()
     host.fleet.settle()
     assert host.asked(Release) == []
     assert host.lock(b"other").code == "DRAINING"
@@ -166,13 +166,46 @@ def test_an_agent_that_stops_tells_its_waiters_and_gives_back_what_was_being_tri
     waiting = host.locked(b"b", wait_ms=60_000)
     host.slow()
     trying = host.lock(b"c", wait_ms=60_000)
-    host.locks.drain(host.time.now_ns)
+    host.drain()
     assert (waiting.code, trying.code) == ("DRAINING", "DRAINING")
     host.answer()
     assert host.shown(b"c") == [None] * 5
     assert host.shown(b"b") == [elsewhere.held.nonce] * 5
     assert host.locks.waiting == 0
     assert set(host.locks.queues) == {b"r"}
+
+
+def test_an_agent_that_stops_tells_its_waiters_in_turns_of_their_accounts_and_grants_none_meanwhile(host):
+    """Others' leases are renewed in between (rule 12)."""
+    holder = host.locked(b"line")
+    greedy = [host.lock(b"line", wait_ms=60_000, account="greedy") for _ in range(200)]
+    greedy += [
+        host.lock(b"%d" % number, wait_ms=60_000, account="greedy", ready=False) for number in range(9)
+    ]
+    modest = host.lock(b"line", wait_ms=60_000, account="modest")
+    host.locks.drain(host.time.now_ns)
+    assert {app.code for app in (*greedy, modest)} == {""}, "not in the step that drains"
+    assert host.locks.has_to_drain
+    # Meanwhile it becomes free, and who was passed over could be told.
+    host.unlock(holder)
+    host.becomes_ready(greedy[-1])
+    host.locks.turns.run(host.time.now_ns, 8)
+    assert modest.code == "DRAINING"
+    assert sum(app.code == "DRAINING" for app in greedy) <= 8
+    host.pass_ms(0)
+    assert [app.code for app in greedy] == ["DRAINING"] * len(greedy)
+    assert (host.locks.has_to_drain, host.locks.queues, host.locks.waiting) == (False, {}, 0)
+    assert host.shown(b"line") == [None] * 5
+
+
+def test_one_that_gives_up_while_the_agent_stops_is_not_told_a_second_time(host, app):
+    gone, stays = (host.lock(wait_ms=60_000) for _ in range(2))
+    host.locks.drain(host.time.now_ns)
+    host.app_dies(gone)
+    host.pass_ms(0)
+    assert stays.code == "DRAINING"
+    host.pass_ms(61_000)
+    assert (gone.answers, len(stays.answers)) == ([], 1), "nor when its WAIT would have ended"
 
 
 # Bookkeeping

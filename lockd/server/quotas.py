@@ -167,10 +167,6 @@ class Quotas:
     def refuse_connection(self, account: str) -> str | None:
         return self.files.refusal(account, 1) or self.bytes.refusal(account, sizes.CONNECTION)
 
-    def has_too_many(self, usage: Usage) -> bool:
-        """Connections and processes, all counted."""
-        return self.files.refusal(usage.account, 0) is not None
-
     def refuse_process(self, account: str) -> str | None:
         """A process that is watched is an open file, too."""
         return self.files.refusal(account, 1)

@@ -1,4 +1,4 @@
-"""Operators have a socket of their own, beside that for apps. Its line in the kernel is theirs alone, and so
+"""Operators have a separate socket, beside that for apps. Its line in the kernel is theirs alone, and so
 are its few files: whatever apps do, `lockctl` gets in. Nothing is locked on it.
 
 It lets in the agent's user and root, and the members of `admin_group` by an access control list: only a

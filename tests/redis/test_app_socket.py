@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 
-from lockd.config.socket import operators_socket
 from lockd.dev.processes import LOOPBACK
 from tests.harness.cluster import Cluster
 from tests.harness.masters import short_folder
@@ -181,7 +180,7 @@ def test_where_it_cannot_be_made_again_it_is_not_ready_and_says_why_until_it_can
         assert wire.ask("PING") == b"PONG"
     eventually(lambda: ready.readiness()[0] == 200, what="it is ready")
     assert ready.shown_ok() == 1
-    for path in (ready.cluster.socket, operators_socket(str(ready.cluster.socket))):
+    for path in (ready.cluster.socket, ready.cluster.operators_socket):
         assert ready.cluster.log_text().count(f'event=socket_trouble why="the socket {path} can') == 1
 
 

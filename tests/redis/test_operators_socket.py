@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from lockd.config.socket import operators_socket
 from lockd.server.operators import PLACES
 from tests.harness.cluster import Cluster, merged
 from tests.harness.greed import CROWDED, GREEDY, is_let_in, is_refused, takes_everything
@@ -72,10 +71,6 @@ def cluster(running: Cluster) -> Iterator[Cluster]:
     eventually(lambda: lockctl(running, "reload").returncode == 0)
 
 
-def by_operators(cluster: Cluster) -> Path:
-    return Path(operators_socket(str(cluster.socket)))
-
-
 def is_kept_out(path: Path, uid: int, *groups: int) -> None:
     def tries() -> None:
         become(uid, groups)
@@ -100,7 +95,7 @@ def gets_in(path: Path, uid: int, *groups: int) -> None:
 def test_root_and_members_of_the_admin_group_get_in_and_the_kernel_keeps_all_others_out(
     cluster: Cluster,
 ) -> None:
-    path = by_operators(cluster)
+    path = cluster.operators_socket
     for member in ((0,), (NOBODY, GAMES), (DAEMON, MAN, GAMES)):
         gets_in(path, *member)
     for other in ((NOBODY,), (DAEMON, MAN)):
@@ -113,7 +108,7 @@ def test_a_reload_lets_members_of_another_group_in(cluster: Cluster) -> None:
         cluster.config_path.write_text(json.dumps(merged(cluster.config(), settings)))
         assert lockctl(cluster, "reload").returncode == 0
 
-    path = by_operators(cluster)
+    path = cluster.operators_socket
     reload_with(admin_group=name_of_group(MAN))
     gets_in(path, NOBODY, MAN)
     is_kept_out(path, NOBODY, GAMES)
@@ -143,7 +138,7 @@ def said_in(where: str, *words: str | Path) -> str:
 
 @pytest.mark.parametrize("where", CONTAINERS)
 def test_root_in_a_container_gets_in_where_apps_do(cluster: Cluster, where: str) -> None:
-    said = said_in(where, sys.executable, "-c", CONNECTS, by_operators(cluster))
+    said = said_in(where, sys.executable, "-c", CONNECTS, cluster.operators_socket)
     assert said.startswith("-DENIED only for operators on this host")
     assert f"it has a separate {where}" in said
     assert "m1" in said_in(where, LOCKCTL, "--socket", cluster.socket, "masters")
@@ -170,7 +165,7 @@ def test_where_no_app_is_let_in_and_their_line_is_full_an_operator_is(running: C
     agent.stop()
     agent.command = (sys.executable, "-c", NO_APP_IS_LET_IN, *agent.command[3:])
     agent.start(wait=False)
-    eventually(by_operators(other).exists)
+    eventually(other.operators_socket.exists)
     with ExitStack() as stack:
 
         def is_full() -> bool:
@@ -192,7 +187,7 @@ def test_what_operators_leave_open_gives_way_to_one_that_asks(cluster: Cluster) 
     with ExitStack() as stack:
 
         def asks() -> Wire | None:
-            wire = stack.enter_context(Wire(by_operators(cluster)))
+            wire = stack.enter_context(Wire(cluster.operators_socket))
             return wire if is_let_in(wire) else None
 
         first, second, *_ = [eventually(asks, "there is room") for _ in range(PLACES)]
@@ -206,7 +201,7 @@ def test_what_operators_leave_open_gives_way_to_one_that_asks(cluster: Cluster) 
 
 
 def test_nothing_is_locked_there_and_lockctl_locks_where_apps_do(cluster: Cluster) -> None:
-    with Wire(by_operators(cluster)) as wire:
+    with Wire(cluster.operators_socket) as wire:
         for words in (("LOCK", "op", TTL_MS), ("SET", "op", "1", "NX", "PX", TTL_MS)):
             reply = wire.ask(*words)
             assert kind(reply) == "DENIED"
@@ -219,12 +214,12 @@ def test_nothing_is_locked_there_and_lockctl_locks_where_apps_do(cluster: Cluste
 
 
 def test_its_connections_are_none_whose_process_is_unseen(cluster: Cluster) -> None:
-    with Wire(by_operators(cluster)) as wire:
+    with Wire(cluster.operators_socket) as wire:
         assert b"unseen_connections:0\r\n" in wire.ask("INFO", "processes")
 
 
 def test_lockctl_asks_where_apps_do_if_there_is_no_such_socket_or_nobody_behind_it(cluster: Cluster) -> None:
-    path = by_operators(cluster)
+    path = cluster.operators_socket
     aside = path.with_name("aside")
     with socket.socket(socket.AF_UNIX) as dead, Wire(cluster.socket) as app:
         path.replace(aside)

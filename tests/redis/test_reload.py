@@ -34,7 +34,13 @@ def cluster(running: Cluster) -> Iterator[Cluster]:
     started_with = running.config_path.read_text()
     yield running
     running.config_path.write_text(started_with)
-    assert as_map(running.client().execute_command("RELOAD"))["status"] in ("reloaded", "unchanged")
+    assert reloaded(running)["status"] in ("reloaded", "unchanged")
+
+
+def reloaded(cluster: Cluster) -> dict[str, Any]:
+    """What an operator is told."""
+    with cluster.operator() as operator:
+        return as_map(operator.execute_command("RELOAD"))
 
 
 def write(cluster: Cluster, **settings: Any) -> None:
@@ -46,7 +52,7 @@ def write(cluster: Cluster, **settings: Any) -> None:
 
 def reload(cluster: Cluster, **settings: Any) -> dict[str, Any]:
     write(cluster, **settings)
-    return as_map(cluster.client(protocol=3).execute_command("RELOAD"))
+    return reloaded(cluster)
 
 
 def reloads(cluster: Cluster) -> int:

@@ -38,22 +38,18 @@ class OperatorsSocket(UnixSocket):
         self._shared = shared
 
     def let_in(self) -> None:
-        """By the present configuration. Where no group can be let in, its members still reach the socket for
-        apps."""
+        """By the present configuration. Where that can't be, all but root still reach the socket for apps."""
         if self.trouble():
             return
-        os.chmod(self.path, 0o600)
         groups = self._shared.permissions.admin_groups
-        if not groups:
-            return
         try:
-            os.setxattr(self.path, _ACL, _acl(groups))
+            if groups:
+                os.setxattr(self.path, _ACL, _acl(groups))
+            else:
+                os.chmod(self.path, 0o600)
         except OSError as failure:
-            self._shared.log.warning(
-                "operators_socket",
-                socket=self.path,
-                why=f"admin_group can't connect to it: {failure.strerror}",
-            )
+            why = f"nobody but root can be let in: {failure.strerror}"
+            self._shared.log.warning("operators_socket", socket=self.path, why=why)
 
 
 def _acl(groups: frozenset[int]) -> bytes:

@@ -77,7 +77,7 @@ class Lockctl(click.Group):
     default=DEFAULT_SOCKET,
     show_default=True,
     show_envvar=True,
-    help="The agent's socket.",
+    help="The agent's socket for apps. Operators are let in by the one beside it, PATH.operators.",
 )
 @click.pass_context
 def main(ctx: click.Context, socket_path: str) -> None:

@@ -18,15 +18,20 @@ class _Patient(UnixDomainSocketConnection):
 
 
 def client_of(path: str, within_s: float) -> redis.Redis:
+    """It is connected: when this fails, nothing was asked."""
+    client = redis.Redis(connection_pool=pool_of(path, within_s), single_connection_client=True)
+    client.auto_close_connection_pool = True
+    return client
+
+
+def pool_of(path: str, within_s: float) -> ConnectionPool:
     """Nothing is asked twice."""
-    return redis.Redis.from_pool(
-        ConnectionPool(
-            connection_class=_Patient,
-            path=path,
-            protocol=3,
-            socket_timeout=within_s,
-            retry=Retry(NoBackoff(), 0),
-            decode_responses=True,
-            encoding_errors="surrogateescape",
-        )
+    return ConnectionPool(
+        connection_class=_Patient,
+        path=path,
+        protocol=3,
+        socket_timeout=within_s,
+        retry=Retry(NoBackoff(), 0),
+        decode_responses=True,
+        encoding_errors="surrogateescape",
     )

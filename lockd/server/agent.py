@@ -38,17 +38,17 @@ from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
 from lockd.metrics.collector import Metrics
 from lockd.server.accounts import Accounts, UserDatabase
-from lockd.server.app_socket import AppSocket, CannotServe
 from lockd.server.buffers import Buffers
 from lockd.server.canary import Canary
 from lockd.server.commands.listings import master_rows
 from lockd.server.commands.table import Commands
-from lockd.server.doors import Doors
+from lockd.server.entrance import Entrance
 from lockd.server.heirs import Heir
 from lockd.server.incidents import Incidents
 from lockd.server.journal import JournalFile, NotOurs, origin_of
 from lockd.server.log import EventLog
 from lockd.server.memory import MemoryWatch, memory_limit
+from lockd.server.operators import OperatorsSession, OperatorsSocket, Places
 from lockd.server.peer import Permissions
 from lockd.server.quotas import Quotas, Room
 from lockd.server.reload import Reload
@@ -57,6 +57,7 @@ from lockd.server.shared import Shared
 from lockd.server.systemd import notifier, watchdog_interval_s
 from lockd.server.tokens import fresh_token
 from lockd.server.turns import LoopTurns
+from lockd.server.unix_socket import AppSocket, CannotServe
 
 _BEAT_S = 0.25
 _ALIVE_S = 2.0
@@ -137,14 +138,17 @@ class Agent:
         self._stop = asyncio.Event()
         self._canary = Canary(self.locks, self.metrics.canary, log, current, self.host)
         self._notify = notifier()
-        self._reload = Reload(current, self.shared, self.metrics, self._canary, log, self._notify)
-        self._commands = Commands(current, self.shared, self.fleet, self.metrics, self._reload)
-        self._socket = AppSocket(config.socket)
-        self._socket_trouble = ""
+        operators_socket = OperatorsSocket(config.socket.path, self.shared)
+        self._reload = Reload(
+            current, self.shared, self.metrics, self._canary, log, self._notify, operators_socket.let_in
+        )
+        commands = Commands(current, self.shared, self.fleet, self.metrics, self._reload)
+        self._apps = Entrance(AppSocket(config.socket), partial(Session, self.shared, commands), log)
+        for_operators = partial(OperatorsSession, self.shared, commands, Places())
+        self._entrances = self._apps, Entrance(operators_socket, for_operators, log, at_a_turn=1)
         self._journal_tried_s = 0.0
         self._takes_over = False
-        self.metrics.agent.socket_trouble = self._socket.trouble
-        self._server: Doors | None = None
+        self.metrics.agent.socket_trouble = self._apps.trouble
 
     def _journal_beside(self, config: Config) -> JournalFile:
         names = tuple(master.name for master in config.masters)
@@ -196,7 +200,8 @@ class Agent:
             self.log.warning("config", warning=warning)
         self.locks.wall_ahead_ns = wall_ahead_ns()
         self._http = self._start_metrics()
-        listening = self._socket.make_first()
+        for entrance in self._entrances:
+            entrance.make()
         self.fleet.start()
         self.shared.hang_ups.start(loop)
         self.shared.processes.start(loop)
@@ -205,7 +210,8 @@ class Agent:
         for _ in self._taking_over():
             pass
         self._canary_task = loop.create_task(self._canary.run())
-        self._server = await self._let_in(listening)
+        for entrance in self._entrances:
+            await entrance.open()
         self.log.info(
             "serving",
             version=__version__,
@@ -243,7 +249,7 @@ class Agent:
             yield
         for process in [one for one in self.shared.processes.all if one.idle]:
             self.shared.processes.forget(process)
-        if self._server is None:
+        if not self._apps.is_open:
             self.journal.begin()
         for fate, count in counts.items():
             self.metrics.agent.inherited[fate] += count
@@ -286,9 +292,6 @@ class Agent:
         label = held.label if held.label == CANARY else self.current.config.class_of(held.resource).name
         return Heir(self.shared, held, label, process)
 
-    async def _let_in(self, listening: socket.socket) -> Doors:
-        return await Doors.open(partial(Session, self.shared, self._commands), listening)
-
     def _start_metrics(self) -> "http_server.Server | None":
         if self.current.config.metrics is None:
             return None
@@ -330,7 +333,7 @@ class Agent:
             self.fleet.look_at_own_clock(Reading(*slewed_by_now_ns()), boottime_ns())
             self.shared.buffers.cut_off_the_deaf(boottime_ns())
             self._memory.look()
-            await self._look_after_socket()
+            await self._look_after_entrances()
             self._look_after_journal()
             self.log.flush()
             if watchdog_s is not None and self._beaten_s - barked_s >= watchdog_s / 2:
@@ -357,33 +360,10 @@ class Agent:
         finally:
             self._takes_over = False
 
-    async def _look_after_socket(self) -> None:
-        """Make sure that the file is there to which apps connect. Apps that are connected go on in any
-        case."""
-        if self._server is None or self._stop.is_set():
-            return
-        trouble = self._socket.trouble()
-        if trouble and self._socket.is_gone:
-            try:
-                await self._make_socket_again(self._server)
-                trouble = ""
-            except (OSError, CannotServe) as failure:
-                trouble = str(failure)
-        if trouble and trouble != self._socket_trouble:
-            self.log.error("socket_trouble", why=trouble)
-        self._socket_trouble = trouble
-
-    async def _make_socket_again(self, before: Doors) -> None:
-        listening = self._socket.make()
-        try:
-            self._server = await self._let_in(listening)
-        except BaseException:
-            # An app that found the file would wait for an agent that never accepts.
-            self._socket.remove()
-            listening.close()
-            raise
-        before.close()
-        self.log.warning("socket_made_again", socket=str(self.current.config.socket.path))
+    async def _look_after_entrances(self) -> None:
+        if not self._stop.is_set():
+            for entrance in self._entrances:
+                await entrance.look_after()
 
     # Stopping
 
@@ -398,8 +378,8 @@ class Agent:
         13)."""
         await self.shared.endings.finish(_ENDINGS_S, lambda: self.locks.has_to_drain)
         self.shared.stopped = True
-        if self._server is not None:
-            self._server.close()
+        for entrance in self._entrances:
+            entrance.close()
         # Except DETACHED leases, which no process holds.
         left = self.locks.held - len(self.locks.detached)
         # The end of each connection shows which replies were read, for the next agent. In one step: this one
@@ -415,7 +395,8 @@ class Agent:
         await self.fleet.stop()
         if self._http is not None:
             self._http.stop()
-        self._socket.remove()
+        for entrance in self._entrances:
+            entrance.remove()
         self.journal.close()
         self.log.info("stopped", left_to_the_next_agent=left)
         self.log.flush()
@@ -476,9 +457,9 @@ class Agent:
         reasons = [self.fleet.why_not(link.index) for link in self.fleet.links if self.fleet.refusal_of(link)]
         if self.locks.draining:
             return False, "draining"
-        if self._server is None:
+        if not self._apps.is_open:
             return False, "starting: the first look at the masters is not over"
-        if trouble := self._socket.trouble():
+        if trouble := self._apps.trouble():
             return False, trouble
         return (
             voting >= self.quorum,

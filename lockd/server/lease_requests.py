@@ -203,7 +203,9 @@ class LockRequest(Place):
         shared.quotas.holds_no_more(self._usage, self._holding)
 
 
-_SPARE = "files: all are in use, and this connection is reserved for operators"
+_NOTHING_HERE = Refusal(
+    ErrorWord.DENIED, "nothing is locked on the operators' socket: lock on the socket for apps"
+)
 
 
 class Asked(Protocol):
@@ -221,18 +223,16 @@ class Asked(Protocol):
 
 def refused_for_limits(session: Session, request: Asked, metrics: LeaseMetrics) -> Refusal | None:
     """The limit because of which nothing is tried for it, if there is one; counted, and logged."""
-    no_room = session.is_spare and not session.finds_room()
+    if session.for_operators:
+        metrics.refused(request.label, _NOTHING_HERE, 0)
+        return _NOTHING_HERE
     quotas = session.shared.quotas
-    others = session.unwatched(request.bound) or quotas.refuse_lock(session.usage, request.cost)
-    limit = _SPARE if no_room else others
+    limit = session.unwatched(request.bound) or quotas.refuse_lock(session.usage, request.cost)
     if limit is None:
         return None
     session.shared.incidents.limit_hit(limit, session.peer)
     refusal = Refusal(ErrorWord.LIMIT, limit)
     metrics.refused(request.label, refusal, 0)
-    if no_room:
-        # An app of root's: its pool would use this connection for the next LOCK, too.
-        session.end()
     return refusal
 
 

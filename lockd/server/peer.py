@@ -94,6 +94,9 @@ def start_ticks(pid: int) -> int:
 
 
 _NOBODY = frozenset[int](), frozenset[int]()
+FOR_OPERATORS = (
+    "DENIED only for operators on this host: root, the agent's own user, or a member of admin_group"
+)
 
 
 class Permissions:
@@ -102,7 +105,7 @@ class Permissions:
 
     def __init__(self, config: Config) -> None:
         self._admins = frozenset({0, os.geteuid()})
-        self._admin_groups = _gids((config.admin_group,) if config.admin_group else ())
+        self.admin_groups = _gids((config.admin_group,) if config.admin_group else ())
         classes = (*config.classes, config.other)
         self._allowed = {c.name: _allowed(c) for c in classes}
 
@@ -120,7 +123,7 @@ class Permissions:
         return allowed is None or peer.uid in allowed[0] or not allowed[1].isdisjoint(peer.groups)
 
     def is_admin(self, peer: Peer) -> bool:
-        return peer.uid in self._admins or not self._admin_groups.isdisjoint(peer.groups)
+        return peer.uid in self._admins or not self.admin_groups.isdisjoint(peer.groups)
 
 
 def _allowed(policy: Policy) -> tuple[frozenset[int], frozenset[int]] | None:

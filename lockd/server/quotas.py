@@ -19,7 +19,9 @@ _THOUSANDTHS: Final = 1_000
 _FLOOR_RENEWALS: Final = 10 * _THOUSANDTHS
 AGENT_BYTES: Final = 64 * _MIB
 """For itself, whatever apps do."""
-_AGENT_FILES: Final = 64
+_AGENT_FILES: Final = 96
+"""For itself and operators: 40 at rest with nine masters, 16 readers of metrics, 8 operators, and newcomers
+who are refused in a moment."""
 _DEFAULT_MEMORY: Final = 1_792 * _MIB
 """Where the unit has no limit."""
 _RENEWED_AT: Final = 3
@@ -130,7 +132,8 @@ class Quotas:
         return max(memory // 4 * 3 - AGENT_BYTES, AGENT_BYTES)
 
     def _files_in(self, limits: Limits) -> int:
-        return max((limits.files or self._room.files or 1 << 20) - _AGENT_FILES, _AGENT_FILES)
+        files = limits.files or self._room.files or 1 << 20
+        return max(files - _AGENT_FILES, files // 2)
 
     def has_memory(self, limit: int | None) -> None:
         """By its unit, which may have got another limit."""
@@ -165,10 +168,6 @@ class Quotas:
 
     def refuse_connection(self, account: str) -> str | None:
         return self.files.refusal(account, 1) or self.bytes.refusal(account, sizes.CONNECTION)
-
-    def has_too_many(self, usage: Usage) -> bool:
-        """Connections and processes, all counted."""
-        return self.files.refusal(usage.account, 0) is not None
 
     def refuse_process(self, account: str) -> str | None:
         """A process that is watched is an open file, too."""

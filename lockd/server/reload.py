@@ -58,6 +58,7 @@ class Reload:
         canary: Canary,
         log: EventLog,
         notify: Silence,
+        adopted: Callable[[], None],
     ) -> None:
         self._current = current
         self._shared = shared
@@ -65,6 +66,7 @@ class Reload:
         self._canary = canary
         self._log = log
         self._notify = notify
+        self._adopted = adopted
         self._one_at_a_time = asyncio.Lock()
 
     async def look(self) -> Outcome:
@@ -114,6 +116,7 @@ class Reload:
         self._log.set_level(loaded.config.log_level)
         self._canary.changed()
         self._shared.locks.keep_no_longer(boottime_ns())
+        self._adopted()
 
     def _tell(self, outcome: Outcome, loaded: _Loaded | None, by: str) -> str:
         """To metrics and log; returns a line for `systemctl status`."""

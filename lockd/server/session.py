@@ -167,7 +167,8 @@ class Session:
         self.library = b""
         self.last_taken: Lease | None = None
         self.multi: Multi | None = None
-        self.is_spare = False
+        self.for_operators = False
+        """It came by their socket."""
         self._untold: dict[LeaseName, LostLease] = {}
         self._parser = requests.RequestParser(limits.request_bytes)
         self._transport: Transport | None = None
@@ -195,13 +196,9 @@ class Session:
             self.close()
             return
         self._connected_ns = boottime_ns()
-        self._account = shared.processes.account_of(self.peer, self._is_of)
-        refusal = shared.quotas.refuse_connection(self._account)
-        if refusal is not None:
-            self.is_spare = self._is_operators() and shared.spares.admit(self, self._connected_ns)
-        if refusal is not None and not self.is_spare:
-            shared.incidents.limit_hit(refusal, self.peer)
-            self.close(replies.error(f"LIMIT {refusal}"))
+        refusal = self._why_not_let_in()
+        if refusal:
+            self.close(replies.error(refusal))
             return
         self._admitted = True
         self.usage = shared.quotas.connected(self._account)
@@ -211,6 +208,16 @@ class Session:
         # From the first byte that the kernel doesn't take, `pause_writing` is called and it is counted.
         transport.set_write_buffer_limits(high=0)
         shared.sessions.add(self)
+
+    def _why_not_let_in(self) -> str:
+        """'' if it is. Finds its account."""
+        shared = self.shared
+        self._account = shared.processes.account_of(self.peer, self._is_of)
+        refusal = shared.quotas.refuse_connection(self._account)
+        if refusal is None:
+            return ""
+        shared.incidents.limit_hit(refusal, self.peer)
+        return f"LIMIT {refusal}"
 
     @property
     def account(self) -> str:
@@ -264,7 +271,6 @@ class Session:
         shared.sessions.discard(self)
         shared.buffers.forget(self)
         shared.hang_ups.forget(self)
-        shared.spares.forget(self)
         if self.notifies:
             shared.losses.listens_no_more(self, list(self._untold.values()))
             self._untold.clear()
@@ -336,28 +342,13 @@ class Session:
             asyncio.get_running_loop().call_later(1.0, transport.abort)
         transport.close()
 
-    def _is_operators(self) -> bool:
-        return self.shared.permissions.is_admin(self.peer) and self.why_not_on_this_host() is None
-
-    def finds_room(self) -> bool:
-        """Whether the limits have room again, without this spare connection: then it becomes an ordinary
-        one."""
-        if self.shared.quotas.has_too_many(self.usage):
-            return False
-        self.is_spare = False
-        self.shared.spares.forget(self)
-        return True
-
-    def give_way(self) -> None:
-        """Make room for another operator: this spare connection has been idle, and was beyond the limits from
-        the beginning."""
-        self.close(replies.error("LIMIT files: another operator has connected"))
-
-    def why_not_on_this_host(self) -> str | None:
-        """Why the process that connected isn't seen to be on the host itself; None if it is."""
+    def why_no_operator(self) -> str:
+        """Why its peer may not do what operators may, who are seen to be on the host itself; '' if it may."""
+        if not self.shared.permissions.is_admin(self.peer):
+            return "not one of them"
         assert self._transport is not None
         connection = self._transport.get_extra_info("socket")
-        return why_not_here(connection, self.peer.pid, self._connected_ns)
+        return why_not_here(connection, self.peer.pid, self._connected_ns) or ""
 
     @property
     def is_gone(self) -> bool:
@@ -499,8 +490,6 @@ class Session:
         flow = self.flow
         if self.closing or flow.ending or self._cut_off:
             return
-        if self.is_spare:
-            self.shared.spares.used(self, boottime_ns())
         if self._no_room:
             self._finds_process()
         turns, account, began_ns = self.shared.turns, self.account, perf_counter_ns()

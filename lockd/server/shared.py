@@ -21,7 +21,6 @@ from lockd.server.losses import Losses
 from lockd.server.peer import Permissions
 from lockd.server.processes import Processes
 from lockd.server.quotas import Quotas
-from lockd.server.spares import SpareConnections
 from lockd.server.tellings import Tellings
 from lockd.server.turns import LoopTurns
 
@@ -30,6 +29,7 @@ class Connection(Protocol):
     """An open connection, as seen by the agent that stops."""
 
     ties: Ties
+    for_operators: bool
 
     def close(self) -> None: ...
 
@@ -52,7 +52,6 @@ class Shared:
     hang_ups: HangUps = field(default_factory=HangUps)
     losses: Losses = field(default_factory=Losses)
     claims: Claims = field(default_factory=Claims)
-    spares: SpareConnections = field(default_factory=SpareConnections)
     tellings: Tellings = field(init=False)
     endings: Endings = field(init=False)
     processes: Processes = field(init=False)

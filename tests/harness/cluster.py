@@ -15,6 +15,7 @@ from typing import Any
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
+from lockd.config.socket import operators_socket
 from lockd.dev.processes import LOOPBACK, Child, LocalMaster, default_server, free_ports
 from lockd.http.server import FRESH_S
 from tests.harness.masters import running_masters, short_folder
@@ -132,10 +133,19 @@ class Cluster:
         self._overrides = merged(self._overrides, overrides)
         self.config_path.write_text(json.dumps(self.config(), indent=1))  # JSON is YAML
 
+    @property
+    def operators_socket(self) -> Path:
+        return Path(operators_socket(str(self.socket)))
+
+    def operator(self, **options: Any) -> redis.Redis:
+        """As `client`, over the operators' socket."""
+        return self.client(unix_socket_path=str(self.operators_socket), **options)
+
     def client(self, protocol: int = 2, **options: Any) -> redis.Redis:
         """A new redis-py client over the agent's socket, closed at the end of the test. It does not retry."""
-        options = {"decode_responses": True, "socket_timeout": PATIENCE_S, "retry": None} | options
-        client = redis.Redis(unix_socket_path=str(self.socket), protocol=protocol, **options)
+        ours = {"unix_socket_path": str(self.socket), "socket_timeout": PATIENCE_S}
+        options = {**ours, "decode_responses": True, "retry": None} | options
+        client = redis.Redis(protocol=protocol, **options)
         self._clients.append(client)
         return client
 

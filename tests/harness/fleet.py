@@ -29,7 +29,7 @@ KEEPS = "jobs"
 KEPT_ENDS = {"locked": 0.4, "time": 0.1, "recalled": 0.05, "given_back": 0.01}
 RELEASES = {"released": 0.95, "app_gone": 0.03, "expired": 0.01, "released_elsewhere": 0.01, "forced": 0}
 """Of all grants: how they end."""
-LIMITS = {"bytes": (1_280 * MIB, 210_000), "files": (65_472, 35), "renewals": (3_200, 4)}
+LIMITS = {"bytes": (1_280 * MIB, 210_000), "files": (65_440, 35), "renewals": (3_200, 4)}
 """How much may be used of each, and how much a usual host uses."""
 
 Value = Callable[[float], float]

@@ -20,7 +20,6 @@ from lockd.server.losses import Losses
 from lockd.server.processes import Processes
 from lockd.server.quotas import Quotas
 from lockd.server.session import Session
-from lockd.server.spares import SpareConnections
 from lockd.server.turns import LoopTurns, Work
 from tests.harness.configs import a_config
 
@@ -58,7 +57,7 @@ class AroundSessions(SimpleNamespace):
         more.setdefault("turns", NeverBusy())
         super().__init__(
             current=current, limits=current.config.limits, quotas=quotas, buffers=Buffers(current, quotas),
-            hang_ups=HangUps(), losses=Losses(), claims=Claims(), spares=SpareConnections(), sessions=set(),
+            hang_ups=HangUps(), losses=Losses(), claims=Claims(), sessions=set(),
             stopped=False, host=b"host", next_session_id=count(1).__next__, account_of=by_uid,
             tellings=SimpleNamespace(begins=lambda lease, ties, reply: ties.tells(lease, reply)),
             log=SimpleNamespace(debug_on=False, warning=lambda *_, **__: None), **more,

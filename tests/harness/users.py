@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import signal
@@ -20,6 +21,19 @@ NOBODY, DAEMON = 65_534, 1
 NOGROUP = 65_534
 
 Connect = Callable[..., Wire]
+
+CONTAINERS = {
+    "pid namespace": ["unshare", "--pid", "--mount-proc", "--fork"],
+    "mount namespace": ["unshare", "--mount"],
+}
+"""What makes one."""
+
+
+def name_of_group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        pytest.skip(f"no group {gid} on this machine")
 
 
 def become(uid: int, groups: Sequence[int] = ()) -> None:

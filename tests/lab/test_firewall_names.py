@@ -3,6 +3,8 @@ its own: played on this machine, with hosts that nobody knows."""
 
 from __future__ import annotations
 
+import pwd
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -108,6 +110,30 @@ def test_where_all_have_numbers_nothing_is_looked_up(tmp_path: Path) -> None:
     assert status == 0, said
     assert agents_let_in(rules) == "ip saddr { 192.0.2.0/24, 192.0.2.1 } tcp dport { 6379 } accept"
     assert "ip6 saddr { 2001:db8::1 } tcp dport { 6379 } accept" in rules
+
+
+def test_users_of_the_host_are_numbers_in_the_rules_and_one_that_it_does_not_know_is_left_out(
+    tmp_path: Path,
+) -> None:
+    users = ["daemon", "no-such-user", "1234"]
+    metrics = {"ports": [9480], "from": ["192.0.2.1"], "users": users}
+    others = {"ports": [9100], "from": ["192.0.2.1"]}
+    status, said, rules = played(tmp_path, present=False, lockd_firewall_rules=[metrics, others])
+    assert status == 0, said
+    of_users = [line.strip() for line in rules.splitlines() if "skuid" in line]
+    daemon = pwd.getpwnam("daemon").pw_uid
+    assert of_users == [
+        f'oifname "lo" tcp dport {{ 9480 }} meta skuid != {{ 0, {daemon}, 1234 }} reject with tcp reset'
+    ]
+    assert checksum(rules) != checksum(played(tmp_path, present=False, lockd_firewall_rules=[others])[2])
+    metrics["users"] = ["daemon"]
+    changed = played(tmp_path, present=False, lockd_firewall_rules=[metrics, others])[2]
+    assert checksum(rules) != checksum(changed)
+
+
+def checksum(rules: str) -> str:
+    [found] = re.findall('comment "(.*)"', rules)
+    return str(found)
 
 
 def test_many_names_are_one_command_however_many_there_are(tmp_path: Path) -> None:

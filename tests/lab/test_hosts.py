@@ -157,6 +157,28 @@ def test_each_port_is_for_whom_it_is_for(cluster: Cluster, on: Any) -> None:
         assert reached(on, [("a1", mon1, port) for port in (3000, 9090, 9093, 9098)]) == set()
 
 
+def reaches_as(on: Any, user: str) -> bool:
+    """The agent's metrics, on its own host."""
+    code = f"import socket; socket.create_connection(({ADDRESSES['a1']!r}, {METRICS_PORT}))"
+    return bool(on("a1").run(f'runuser -u {user} -- python3 -c "{code}"').rc == 0)
+
+
+def test_on_the_host_itself_root_and_prometheus_alone_reach_the_agents_metrics(
+    cluster: Cluster, on: Any
+) -> None:
+    words = ("site.yml", "--tags", "firewall")
+    users = ("root", "prometheus", "nobody")
+    on("a1").check_output("useradd --system prometheus")
+    try:
+        assert [reaches_as(on, user) for user in users] == [True, False, False], "he was unknown before"
+        assert play(cluster.lab, *words).must_work().changed_hosts == ["a1"]
+        assert [reaches_as(on, user) for user in users] == [True, True, False]
+        assert play(cluster.lab, *words).must_work().changed_hosts == []
+    finally:
+        on("a1").check_output("userdel prometheus")
+        play(cluster.lab, *words).must_work()
+
+
 def test_rules_that_somebody_flushed_are_seen_and_loaded_again(cluster: Cluster, on: Any) -> None:
     on("m1").check_output("nft flush ruleset")
     assert not is_closed(on)

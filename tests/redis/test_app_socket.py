@@ -180,7 +180,8 @@ def test_where_it_cannot_be_made_again_it_is_not_ready_and_says_why_until_it_can
         assert wire.ask("PING") == b"PONG"
     eventually(lambda: ready.readiness()[0] == 200, what="it is ready")
     assert ready.shown_ok() == 1
-    assert ready.cluster.log_text().count("event=socket_trouble") == 1
+    for path in (ready.cluster.socket, ready.cluster.operators_socket):
+        assert ready.cluster.log_text().count(f'event=socket_trouble why="the socket {path} can') == 1
 
 
 def test_something_else_in_its_place_is_told_of_and_left_alone(ready: World) -> None:

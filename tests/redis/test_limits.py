@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import grp
 import os
 import pwd
 import signal
@@ -10,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,14 +24,17 @@ from lockd.core.stakes import Stock
 from lockd.server.quotas import Quotas, renewals_of
 from tests.harness.cluster import AS_IS, Cluster
 from tests.harness.configs import a_config
+from tests.harness.greed import CROWDED, GREEDY, is_let_in, is_refused, takes_everything
 from tests.harness.processes import cpu_s
 from tests.harness.users import (
+    CONTAINERS,
     DAEMON,
     NOBODY,
     Connect,
     cluster_for_all_users,
     connected_as,
     living_as,
+    name_of_group,
     refusals,
 )
 from tests.harness.waiting import PATIENCE_S, eventually
@@ -44,7 +46,7 @@ GAMES = 60
 
 LIMITS = {
     "memory_mib": 64,
-    "files": 1_088,
+    "files": 1_120,
     "renewals_per_second": 100,
     "share_percent": 2,
     "resource_bytes": 32,
@@ -54,12 +56,6 @@ LIMITS = {
     "unread_ms": 60_000,
     "unknown_tokens_per_second": 20,
 }
-CROWDED = {
-    "memory_mib": 64, "files": 320, "renewals_per_second": 100, "share_percent": 10_000, "unread_ms": 600_000,
-}  # fmt: skip
-"""One account gets nearly all that is common. A floor of files is two: a connection, and its process."""
-GREEDY = (2, 3, 4, 7)
-"""Users of this machine."""
 
 
 def most_of(limits: dict[str, int], stock: str) -> int:
@@ -77,13 +73,6 @@ def name_of_user(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         pytest.skip(f"no user {uid} on this machine")
-
-
-def name_of_group(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        pytest.skip(f"no group {gid} on this machine")
 
 
 @pytest.fixture(scope="module")
@@ -149,17 +138,6 @@ def limit_hit(reply: Any, limit: str) -> bool:
     return str(reply).startswith(f"LIMIT {limit}: ") and kind(reply) == "LIMIT"
 
 
-def is_refused(wire: Wire, limit: str) -> bool:
-    """Was this connection told of the limit, and closed?"""
-    return wire.rest().startswith(f"-LIMIT {limit}: ".encode())
-
-
-def is_let_in(wire: Wire) -> bool:
-    with suppress(BrokenPipeError, ConnectionResetError):
-        wire.send("PING")
-    return bool(wire.reply() == b"PONG")
-
-
 def all_files_of(limited: Cluster, connect: Connect, uid: int) -> list[Wire]:
     """Connections of that user, each made by a process that lives on, until there is no file left."""
     wires = [connect(limited, uid)]
@@ -167,13 +145,6 @@ def all_files_of(limited: Cluster, connect: Connect, uid: int) -> list[Wire]:
         wires.append(connect(limited, uid))
         assert len(wires) <= FILES_MOST
     wires.pop().close()
-    return wires
-
-
-def all_files_of_root(limited: Cluster, connect: Connect) -> list[Wire]:
-    """All are connections of this process, which is a file, too."""
-    wires = [connect(limited) for _ in range(FILES_MOST - 1)]
-    assert all(map(is_let_in, wires))
     return wires
 
 
@@ -188,41 +159,6 @@ def test_an_account_has_so_many_files_and_others_still_get_theirs(limited: Clust
     for wire in wires[:2]:
         wire.close()
     eventually(lambda: is_let_in(connect(limited, NOBODY)), "there is room again")
-
-
-def test_operators_get_in_when_an_app_of_root_has_used_up_its_files(
-    limited: Cluster, connect: Connect
-) -> None:
-    leaked = all_files_of_root(limited, connect)
-    operator = connect(limited)
-    assert operator.ask("PING") == b"PONG"
-    assert operator.ask("HOLDER", "anything") is None
-    assert limit_hit(operator.ask("LOCK", "anything", TTL_MS), "files")
-    assert operator.rest() == b"", "it is closed"
-    # What leaks goes on leaking, and takes up the spare ones as well: those that do nothing give way.
-    for _ in range(30):
-        leaked.append(connect(limited))
-
-    def asks() -> bool:
-        return bool(connect(limited).ask("PING") == b"PONG")
-
-    eventually(asks, "another gets in")
-
-
-def test_an_operators_connection_beyond_the_limits_locks_as_soon_as_there_is_room(
-    limited: Cluster, connect: Connect
-) -> None:
-    """It may be an app's own, which has it in its pool."""
-    wires = all_files_of_root(limited, connect)
-    most = len(wires)
-    spare = connect(limited)
-    assert int(spare.info()["connected_clients"]) == most + 1
-    wires.pop().close()
-    eventually(lambda: int(spare.info()["connected_clients"]) == most, "there is room")
-    token = token_of(spare.ask("LOCK", "limit:spare", TTL_MS))
-    assert spare.ask("UNLOCK", "limit:spare", token) == 1
-    assert connect(limited).ask("PING") == b"PONG", "that one is the spare one now"
-    assert token_of(spare.ask("LOCK", "limit:spare", TTL_MS))
 
 
 def test_an_account_has_so_many_renewals_whatever_becomes_of_its_connections_and_others_get_theirs(
@@ -287,21 +223,6 @@ def test_an_account_may_wait_for_so_much_and_others_may_still_wait(
     assert kind(connect(limited, DAEMON).ask(*waits, 10)) == "TIMEOUT"
     wire.close()
     eventually(lambda: kind(again.ask(*waits, 10)) == "TIMEOUT", "there is room")
-
-
-_KEPT = list[Wire]()
-"""In the process of who is greedy."""
-
-
-def takes_everything(path: Path) -> int:
-    """As many files and renewals as one account gets, which it keeps. Returns how many connections it got."""
-    wires = _KEPT
-    while is_let_in(wire := Wire(path)):
-        wires.append(wire)
-    if wires:
-        while isinstance(wires[0].ask("LOCK", f"mine:{os.getuid()}:{time.monotonic_ns()}", 10_000), list):
-            pass
-    return len(wires)
 
 
 def test_whatever_greedy_accounts_hold_one_below_its_floor_gets_what_it_asks_for(
@@ -564,12 +485,6 @@ def asked_from(cluster: Cluster, *where: str) -> list[str]:
         pytest.skip(done.stderr)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
-
-
-CONTAINERS = {
-    "pid namespace": ["unshare", "--pid", "--mount-proc", "--fork"],
-    "mount namespace": ["unshare", "--mount"],
-}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make namespaces")

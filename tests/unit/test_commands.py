@@ -47,8 +47,8 @@ class Session(session_module.Session):
     def later(self, work: Any, *, finish: bool = False) -> None:
         self.begun.append((work, finish))
 
-    def why_not_on_this_host(self) -> None:
-        return None
+    def why_no_operator(self) -> str:
+        return "" if self.peer.uid == 0 else "not one of them"
 
     def quit(self) -> bytes:
         return b"+OK\r\n"

@@ -128,7 +128,7 @@ METRICS = ("127.0.0.1:0", "[::]:9480", "localhost:9480", "localhost:65535", None
 TAKEN = [
     *(("metrics", value) for value in METRICS),
     ("metrics_hosts", ("web1", "web1.example.com")),
-    ("socket.path", Path("/" + "x" * 106)),
+    ("socket.path", Path("/" + "x" * 96)),
     *(("limits.memory_mib", value) for value in (64, 1 << 20, None)),
     ("limits.files", 128),
     ("limits.share_percent", 10_000),
@@ -208,7 +208,7 @@ REFUSED: list[tuple[str, list[Any], str]] = [
     ("socket.path", ["lockd.sock", "./run/lockd.sock", "../lockd.sock", "", "~/lockd.sock"],
      ", which is relative to the folder where lockd is started; "
      'write an absolute path, such as "/run/lockd/lockd.sock"'),
-    ("socket.path", ["/" + "x" * 107], "at most 107 bytes"),
+    ("socket.path", ["/" + "x" * 97], "at most 97 bytes"),
     ("classes[0].name", ["", "Billing", "1st", "a-b", "a" * 64, 5], "a-z"),
     ("classes[0].name", ["other", "canary"], "; write another name"),
     ("classes[0].match", [""], (

@@ -20,7 +20,7 @@ STORM = """
 import resource, socket, sys
 from pathlib import Path
 from lockd.config.model import Socket
-from lockd.server.app_socket import AppSocket
+from lockd.server.unix_socket import AppSocket
 
 path, number, bound = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 Path("/proc/sys/net/core/somaxconn").write_text(bound)

@@ -9,8 +9,8 @@ from pathlib import Path
 import uvloop
 
 from lockd.config.model import Socket
-from lockd.server.app_socket import AppSocket
 from lockd.server.doors import Doors
+from lockd.server.unix_socket import AppSocket
 
 APPS = 320
 

@@ -14,7 +14,7 @@ import pytest
 from lockd.client import in_line
 from lockd.client.connection import AgentConnection
 from lockd.lockctl.errors import Unreachable
-from lockd.lockctl.patient import client_of
+from lockd.lockctl.patient import pool_of
 from lockd.lockctl.run.connection import JobConnection
 
 
@@ -104,9 +104,7 @@ def test_the_clients_and_the_programs_wait_in_line(agent: Agent) -> None:
     job = JobConnection(agent.path, within_s=30)
     connection = AgentConnection(agent.path, 30)
     sock = connection._connect()
-    client = client_of(agent.path, 30)
-    with client.connection_pool.make_connection()._connect() as asked:
+    with pool_of(agent.path, 30).make_connection()._connect() as asked:
         assert {one.getpeername() for one in (sock, asked)} == {agent.path}
     job.close()
     sock.close()
-    client.close()

@@ -72,7 +72,7 @@ ACCOUNT = "an app"
 @pytest.fixture
 def quotas() -> Quotas:
     """One account may have a few files more than its floor, which is 8."""
-    return Quotas(Current(a_config(limits={"files": 1_088, "share_percent": 2})))
+    return Quotas(Current(a_config(limits={"files": 1_120, "share_percent": 2})))
 
 
 @pytest.fixture

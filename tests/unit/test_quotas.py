@@ -22,7 +22,7 @@ from tests.harness.configs import a_config
 from tests.harness.whole_agent import OURS, WholeAgent, Wire, a_whole_agent
 
 TTL_MS = 3_000
-SMALL = {"memory_mib": 64, "files": 1_088, "renewals_per_second": 100, "share_percent": 1}
+SMALL = {"memory_mib": 64, "files": 1_120, "renewals_per_second": 100, "share_percent": 1}
 OTHER, GREEDY = 1_001, 1_002
 
 
@@ -44,11 +44,11 @@ def of_one(quotas: Quotas, uid: int = OURS) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("limits", "room", "total"),
     [
-        ({}, Room(1_792 << 20, 10_000), (1_280 << 20, 9_936, 3_200)),
-        ({}, Room(), (1_280 << 20, (1 << 20) - 64, 3_200)),
-        ({"memory_mib": 512, "files": 1_000}, Room(1_792 << 20, 10_000), (320 << 20, 936, 3_200)),
+        ({}, Room(1_792 << 20, 10_000), (1_280 << 20, 9_904, 3_200)),
+        ({}, Room(), (1_280 << 20, (1 << 20) - 96, 3_200)),
+        ({"memory_mib": 512, "files": 1_000}, Room(1_792 << 20, 10_000), (320 << 20, 904, 3_200)),
         ({"memory_mib": 64, "files": 128}, Room(), (64 << 20, 64, 3_200)),
-        ({"renewals_per_second": 100}, Room(1 << 20, 10), (64 << 20, 64, 100)),
+        ({"renewals_per_second": 100}, Room(1 << 20, 100), (64 << 20, 50, 100)),
     ],
 )
 def test_there_is_what_the_configuration_says_else_what_the_unit_has(

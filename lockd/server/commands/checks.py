@@ -11,16 +11,13 @@ from lockd.metrics.leases import LeaseMetrics
 from lockd.server.canary import RESERVED
 from lockd.server.commands.arguments import BadRequest
 from lockd.server.commands.command import Command
-from lockd.server.peer import Peer
+from lockd.server.peer import FOR_OPERATORS, Peer
 from lockd.server.session import Session
 from lockd.server.shared import Shared
 
 Check = Callable[[Session, Command, list[bytes], list[bytes]], None]
 """Checks the words of a request and the resources that they name. Raises BadRequest."""
 
-_FOR_OPERATORS = (
-    "DENIED only for operators on this host: root, the agent's own user, or a member of admin_group"
-)
 _DENIED = Refusal(ErrorWord.DENIED, "")
 
 
@@ -44,12 +41,10 @@ class Checks:
     def _is_operator(
         self, session: Session, command: Command, words: list[bytes], _resources: list[bytes]
     ) -> None:
-        why_not = "not one of them"
-        if self._shared.permissions.is_admin(session.peer):
-            why_not = session.why_not_on_this_host() or ""
+        why_not = session.why_no_operator()
         if why_not:
             self._incidents.operator_denied(session.peer, command.name, why_not)
-            raise BadRequest(f"{_FOR_OPERATORS} ({why_not})")
+            raise BadRequest(f"{FOR_OPERATORS} ({why_not})")
 
     def _names_resource(
         self, session: Session, command: Command, words: list[bytes], resources: list[bytes]

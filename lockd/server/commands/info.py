@@ -149,7 +149,7 @@ class Info:
         def steps() -> Iterator[None]:
             nonlocal unseen
             for connection in list(self._shared.sessions):
-                unseen += connection.ties.process is None
+                unseen += connection.ties.process is None and not connection.for_operators
                 yield
             for process in list(self._shared.processes.all):
                 if sees_all or process.uid == peer.uid:

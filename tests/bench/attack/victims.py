@@ -18,6 +18,7 @@ from typing import Any
 import hiredis
 
 from lockd import Client
+from lockd.config.socket import operators_socket
 from tests.bench.attack.people import Stage
 from tests.harness.wire import Wire, as_map, token_of
 
@@ -143,8 +144,18 @@ def reads(path: Path, stage: Stage) -> None:
 
 def lists(path: Path, stage: Stage) -> None:
     """As an operator does who wants to know what goes on."""
-    wire = Wire(path)
+    wire = Wire(Path(operators_socket(str(path))))
     repeat(lambda: ok(wire.ask("LOCKS")), 0.1, stage)
+
+
+def comes_as_operator(path: Path, stage: Stage) -> None:
+    """As `lockctl` does, for each question anew."""
+
+    def once() -> None:
+        with Wire(Path(operators_socket(str(path)))) as wire:
+            ok(wire.ask("MASTERS"))
+
+    repeat(once, 0.02, stage)
 
 
 _SCRIPT = (

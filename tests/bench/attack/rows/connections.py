@@ -11,7 +11,7 @@ from tests.bench.attack.bounds import Bound, memory_held
 from tests.bench.attack.host import Host
 from tests.bench.attack.people import FIRST_OF_MANY, GREEDY, VICTIMS, Stage, connected_by, uid_of
 from tests.bench.attack.row import Attack, Row, Sizes, spread
-from tests.bench.attack.victims import Seen, comes_newly
+from tests.bench.attack.victims import Seen, comes_as_operator, comes_newly
 
 _CONNECTION_MIB = 5.0 / 1024
 _UIDS, _OF_EACH = 10, 1_024
@@ -20,12 +20,20 @@ NEWCOMER_P99 = Bound(
     "newcomer_p99", 250, "ms: to connect, lock and unlock. The kernel's line is one for all and is not held, "
     "so a client may have to try again after a pause",
 )  # fmt: skip
+OPERATORS = (
+    Bound("operator_p99", 100, "ms: for an operator to come in, and to be told of the masters"),
+    Bound("operator_failures", 0, "operators come in, whatever apps do"),
+)
 
 
 def _newcomers(seen: dict[str, Seen], _: Host) -> dict[str, float]:
     newcomers = seen["newcomers"]
     came = len(newcomers.times) + newcomers.failures.total()
-    return spread("newcomer", [took_s for _, took_s in newcomers.times]) | {"newcomers": came}
+    return (
+        spread("newcomer", [took_s for _, took_s in newcomers.times])
+        | spread("operator", [took_s for _, took_s in seen["operator"].times])
+        | {"newcomers": came, "operator_failures": seen["operator"].failures.total()}
+    )
 
 
 def _take_all(sizes: Sizes, host: Host, stage: Stage) -> None:
@@ -45,7 +53,7 @@ def _come_and_go(host: Host, stage: Stage) -> None:
             link.connect(path)
 
 
-_BESIDES = {"newcomers": (uid_of(VICTIMS[0]), comes_newly)}
+_BESIDES = {"newcomers": (uid_of(VICTIMS[0]), comes_newly), "operator": (None, comes_as_operator)}
 
 ALL_CONNECTIONS = Row(
     "all connections",
@@ -53,6 +61,7 @@ ALL_CONNECTIONS = Row(
     lambda sizes: [Attack(None, partial(_take_all, sizes))],
     lambda sizes: (
         NEWCOMER_P99,
+        *OPERATORS,
         memory_held(_UIDS * sizes.of(_OF_EACH, _OF_EACH) * _CONNECTION_MIB, "connections of 5 KiB"),
     ),
     besides=_BESIDES,
@@ -63,7 +72,7 @@ FLOOD = Row(
     "connect flood",
     "One process connects and closes as fast as it can; others connect newly for each lock.",
     lambda _: [Attack(uid_of(GREEDY), _come_and_go)],
-    lambda _: (NEWCOMER_P99, memory_held(0, "nothing that lasts")),
+    lambda _: (NEWCOMER_P99, *OPERATORS, memory_held(0, "nothing that lasts")),
     besides=_BESIDES,
     figures_of=_newcomers,
 )

@@ -1,4 +1,4 @@
-"""The Unix socket that apps connect to: made at the start, and again when its file is gone.
+"""A Unix socket that the agent listens on: made at the start, and again when its file is gone.
 
 Someone may clear out /run, or delete the file by mistake. Then the agent still listens, but nobody can find
 it: apps that are connected go on, and no new ones come in.
@@ -8,7 +8,9 @@ import grp
 import os
 import socket
 import stat
+from abc import ABC, abstractmethod
 from contextlib import suppress
+from pathlib import Path
 
 from lockd.config.model import Socket
 
@@ -22,13 +24,20 @@ class CannotServe(Exception):
     """The agent can't start; the text says what to do."""
 
 
-class AppSocket:
+class UnixSocket(ABC):
     """The file of the socket. The listening socket behind it belongs to the caller of `make`."""
 
-    def __init__(self, wanted: Socket) -> None:
-        self._wanted = wanted
-        self._path = str(wanted.path)
+    def __init__(self, path: Path | str) -> None:
+        self._path = str(path)
         self._made: tuple[int, int] | None = None
+
+    @abstractmethod
+    def let_in(self) -> None:
+        """Say who may connect to the file, which is closed to all but root until then. Raises CannotServe."""
+
+    @property
+    def path(self) -> str:
+        return self._path
 
     def make_first(self) -> socket.socket:
         """Removes the file of an earlier agent first. Raises CannotServe."""
@@ -36,12 +45,15 @@ class AppSocket:
         return self.make()
 
     def make(self) -> socket.socket:
-        """It has its mode and group from the first moment at which anybody can connect. Raises
-        CannotServe."""
+        """Only those who may connect can, from the first moment on. Raises CannotServe."""
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._bind(listening)
-            self._let_in()
+            try:
+                self.let_in()
+            except BaseException:
+                self.remove()
+                raise
         except BaseException:
             listening.close()
             raise
@@ -61,17 +73,6 @@ class AppSocket:
         finally:
             os.umask(before)
         self._made = _file_at(self._path)
-
-    def _let_in(self) -> None:
-        try:
-            if self._wanted.group is not None:
-                os.chown(self._path, -1, grp.getgrnam(self._wanted.group).gr_gid)
-            os.chmod(self._path, self._wanted.mode)
-        except (OSError, KeyError) as failure:
-            self.remove()
-            raise CannotServe(
-                f"the socket {self._path} can't be given to the group '{self._wanted.group}': {failure}"
-            ) from failure
 
     def _clear_the_way(self) -> None:
         """A socket of a dead agent is removed. If it answers, or is another kind of file, it is not ours to
@@ -140,3 +141,21 @@ def _file_at(path: str) -> tuple[int, int] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return there.st_dev, there.st_ino
+
+
+class AppSocket(UnixSocket):
+    """For apps: its mode and group are configured."""
+
+    def __init__(self, wanted: Socket) -> None:
+        super().__init__(wanted.path)
+        self._wanted = wanted
+
+    def let_in(self) -> None:
+        try:
+            if self._wanted.group is not None:
+                os.chown(self._path, -1, grp.getgrnam(self._wanted.group).gr_gid)
+            os.chmod(self._path, self._wanted.mode)
+        except (OSError, KeyError) as failure:
+            raise CannotServe(
+                f"the socket {self._path} can't be given to the group '{self._wanted.group}': {failure}"
+            ) from failure

@@ -74,7 +74,7 @@ class Locks:
         self._votes = Votes(parameters, masters, self.turns, self.broke)
         self._campaigns = Campaigns(
             parameters, masters, watcher, chance, self.turns, self._votes, self._holds, self._put_down,
-            self._wanted_again,
+            self._wanted_again, self._looked_at,
         )  # fmt: skip
         self.queues = self._campaigns.queues
         self.names = self._campaigns.names
@@ -95,6 +95,9 @@ class Locks:
 
     def _wanted_again(self, queue: Queue, now_ns: int) -> None:
         self._handing_on.wanted_again(queue, now_ns)
+
+    def _looked_at(self, lease: Lease, now_ns: int) -> None:
+        self._renewals.look_again(lease, now_ns)
 
     def _hands_on(self, lease: Lease, why: str, now_ns: int, reply: Reply | None) -> bool:
         if self.draining:
@@ -202,7 +205,7 @@ class Locks:
         queue = self.queues.get(holder.resource)
         if queue is not None and not self.draining and queue.passes_over(holder):
             queue.becomes_ready(holder)
-            self._campaigns.wake(queue, now_ns)
+            self._campaigns.wake(queue, holder, now_ns)
 
     def gone(self, holder: Holder, now_ns: int) -> bool:
         """The app of a waiting LOCK is gone: the request is dropped, and what was tried for it is given back.

@@ -148,6 +148,10 @@ class Queue:
         """Those with a request that is ready."""
         return self._ready.keys()
 
+    def is_alone(self, holder: Holder) -> bool:
+        """No other request of its account is ready."""
+        return len(self._ready.get(holder.account, ())) == 1
+
     def joins(self, holder: Holder, timer: Job | None, *, ready: bool) -> None:
         self.waiters[holder] = timer
         if holder.give_up_ns is None:

@@ -176,8 +176,13 @@ class Turns:
         return account not in self._shares or self._used_ns(account) <= first.used_ns
 
     def first_of(self, accounts: Iterable[str]) -> str:
-        """Which of these is served before the others."""
-        return min(accounts, key=self._used_ns)
+        """Which of these is served before the others. Of several that would be level, the one that has rested
+        for longest: it has nothing else to be done."""
+        return min(accounts, key=self._used_and_rested)
+
+    def _used_and_rested(self, account: str) -> tuple[int, int]:
+        share = self._shares.get(account)
+        return (self._level_ns, 0) if share is None else (max(share.used_ns, self._level_ns), share.used_ns)
 
     def _used_ns(self, account: str) -> int:
         share = self._shares.get(account)

@@ -31,17 +31,21 @@ class Mutation:
     model, since only one of them is run in each suite.
 
     simulated: whether the simulator finds it (found_by.json says with which seeds); what it doesn't, unit tests
-    do (python -m tests.kills).
+    do (python -m tests.kills). shared: on hosts that greedy accounts share, whose seeds begin elsewhere
+    (tests/sim/plan.py).
     """
 
     name: str
     rule: int
     edits: tuple[Edit, ...]
     simulated: bool = True
+    shared: bool = False
 
 
-def one(name: str, rule: int, file: str, old: str, new: str, *, simulated: bool = True) -> Mutation:
-    return Mutation(name, rule, (Edit(file, old, new),), simulated)
+def one(
+    name: str, rule: int, file: str, old: str, new: str, *, simulated: bool = True, shared: bool = False
+) -> Mutation:
+    return Mutation(name, rule, (Edit(file, old, new),), simulated, shared)
 
 
 ATTEMPT = "lockd/core/ballots/attempt.py"
@@ -229,6 +233,7 @@ MUTATIONS = (
         LINE,
         "        return self.under_way < self.window and not self._waiting.has_jobs\n",
         "        return True\n",
+        simulated=False,
     ),
     one(
         "what waits for the masters is let in first come, first served",
@@ -236,6 +241,7 @@ MUTATIONS = (
         LINE,
         "self._waiting.at(account, deadline_ns,",
         'self._waiting.at("all", 0,',
+        simulated=False,
     ),
     one(
         "what waits for the masters is let in by the earliest deadline of all accounts",
@@ -243,6 +249,7 @@ MUTATIONS = (
         LINE,
         "self._waiting.at(account, deadline_ns,",
         'self._waiting.at("all", deadline_ns,',
+        simulated=False,
     ),
     one(
         "there is one turn for all accounts, first come, first served",
@@ -250,6 +257,7 @@ MUTATIONS = (
         TURNS,
         "        share = self._house if account == HOUSE else self._share_of(account)\n",
         '        share = self._share_of("all")\n',
+        shared=True,
     ),
     one(
         "what a job has cost is not charged",
@@ -257,6 +265,7 @@ MUTATIONS = (
         TURNS,
         "share.used_ns += max(1, self._worked_ns() - began_ns)",
         "share.used_ns += 1",
+        shared=True,
     ),
     one(
         "what is done outside of an account's turn is not charged",
@@ -264,6 +273,7 @@ MUTATIONS = (
         TURNS,
         "share.used_ns = max(share.used_ns, self._level_ns) + cost_ns",
         "pass",
+        shared=True,
     ),
     one(
         "nobody pays for hearing what masters answer",
@@ -271,6 +281,7 @@ MUTATIONS = (
         TVOTES,
         "        self._turns.charge(ballot.account, ballot.asked.bit_count() * self._masters.answer_ns)\n",
         "        pass\n",
+        shared=True,
     ),
     one(
         "what masters will answer is left out of what is done at once",
@@ -278,6 +289,7 @@ MUTATIONS = (
         LOOP,
         "        self._at_once_ns += cost_ns + self.of.charged_ns - self._charged_ns\n",
         "        self._at_once_ns += cost_ns\n",
+        shared=True,
     ),
     one(
         "beside a modest account a greedy one does not rest",
@@ -285,6 +297,7 @@ MUTATIONS = (
         LOOP,
         "            self.of.rest()\n",
         "            pass\n",
+        simulated=False,
     ),
     one(
         "each uid is an account",
@@ -292,6 +305,7 @@ MUTATIONS = (
         ACCOUNTS,
         "        return owner or STRANGERS\n",
         '        return f"uid {uid}"\n',
+        shared=True,
     ),
     one(
         "floors are in the common pot",
@@ -299,6 +313,7 @@ MUTATIONS = (
         STAKES,
         "        self._common = total - FLOORS * self._floor\n",
         "        self._common = total\n",
+        simulated=False,
     ),
     one(
         "nobody has a floor",
@@ -306,6 +321,7 @@ MUTATIONS = (
         STAKES,
         "        return floor + free * self.share // (100 + self.share)\n",
         "        return free * self.share // (100 + self.share)\n",
+        simulated=False,
     ),
     one(
         "in the line for one resource the first that came is the first served, of whatever account",
@@ -314,13 +330,15 @@ MUTATIONS = (
         "        if len(self._ready) > 1 and (others := self._ready.pop(holder.account, None)):\n"
         "            self._ready[holder.account] = others\n",
         "",
+        shared=True,
     ),
     one(
-        "what is next for a line is done in the turn of its first",
+        "what is next for a line is done in the turn of its first, or of who holds it",
         12,
         CAMPAIGNS,
-        "        return self._turns.first_of(queue.accounts) if queue.accounts else HOUSE\n",
-        "        first = queue.first()\n        return HOUSE if first is None else first.account\n",
+        "        return self._turns.first_of(queue.accounts if holder == HOUSE else {holder, *queue.accounts})\n",
+        "        return next(iter(queue.accounts)) if holder == HOUSE else holder\n",
+        shared=True,
     ),
     one(
         "who was at rest has saved up turns",
@@ -328,6 +346,7 @@ MUTATIONS = (
         TURNS,
         "                share.used_ns = max(share.used_ns, self._level_ns)\n",
         "",
+        simulated=False,
     ),
     one(
         "the old session is not ended",

@@ -34,6 +34,7 @@ from pathlib import Path
 from tests.harness.options import above_zero, some
 from tests.sim.mutated import Search, Seen, search_without, stop_all
 from tests.sim.mutation_list import MUTATIONS, Mutation
+from tests.sim.plan import SHARED
 
 FOUND_BY = Path(__file__).with_name("found_by.json")
 _SEEDS_KEPT = 3
@@ -62,14 +63,19 @@ def hunt(mutation: Mutation, minutes: float, first_seed: int | None = None) -> F
     """Run the seeds that are recorded for it, and then others until a promise breaks or that many
     cluster-minutes are over. first_seed: only those from this one on."""
     known = recorded().get(mutation.name, ()) if first_seed is None else ()
+    first = _first_for(mutation) if first_seed is None else first_seed
     began_s = time.monotonic()
-    seen = _searched(mutation, Search(mutation.edits, known, first_seed or 0, minutes))
+    seen = _searched(mutation, Search(mutation.edits, known, first, minutes))
     took_s = time.monotonic() - began_s
     if not seen.breaches:
         return Found(mutation.name, mutation.rule, None, -1, True, seen.simulated_s, took_s)
     breach = seen.breaches[0]
     stale = breach.seed not in known[:1]
     return Found(mutation.name, mutation.rule, breach.promise, breach.seed, stale, seen.simulated_s, took_s)
+
+
+def _first_for(mutation: Mutation) -> int:
+    return SHARED if mutation.shared else 0
 
 
 def _searched(mutation: Mutation, asked: Search) -> Seen:
@@ -83,9 +89,10 @@ def _searched(mutation: Mutation, asked: Search) -> Seen:
 def seeds_for(mutation: Mutation, known: tuple[int, ...], look: float, minutes: float) -> tuple[int, ...]:
     """Those with the shortest runs, of the known ones and of all in so many cluster-minutes. When none finds
     it, the search goes on for `minutes`."""
-    seen = _searched(mutation, Search(mutation.edits, known, minutes=look, enough=sys.maxsize))
+    first = _first_for(mutation)
+    seen = _searched(mutation, Search(mutation.edits, known, first, look, enough=sys.maxsize))
     if not seen.breaches:
-        seen = _searched(mutation, Search(mutation.edits, minutes=minutes))
+        seen = _searched(mutation, Search(mutation.edits, (), first, minutes))
     shortest = sorted(seen.breaches, key=lambda breach: breach.events)
     return tuple(breach.seed for breach in shortest[:_SEEDS_KEPT])
 

@@ -40,7 +40,7 @@ from tests.harness.history import Fault as Noted
 from tests.sim import __main__ as sim
 from tests.sim.__main__ import try_seed
 from tests.sim.cluster import Cluster, Outcome, run
-from tests.sim.plan import Fault, Kind, Plan, Shape, draw, theme_of, themes
+from tests.sim.plan import SHARED, Fault, Greed, Kind, Plan, Shape, draw, theme_of, themes
 from tests.sim.shrink import shrink, story
 
 A_FEW = range(140)
@@ -48,6 +48,9 @@ THE_SEARCH = range(165, 285)
 """A minute of processor time. They draw every theme, every kind of fault and every shape: see below."""
 THE_LONG_SEARCH = range(1_000, 4_600)
 """Twenty minutes of processor time."""
+ON_SHARED_HOSTS = range(SHARED, SHARED + 24)
+"""Half a minute of processor time."""
+LONG_ON_SHARED_HOSTS = range(SHARED + 24, SHARED + 264)
 # Only for what hangs: a run that does not end is broken off by the processor time it takes, and told.
 pytestmark = pytest.mark.timeout(3_600)
 
@@ -72,6 +75,24 @@ def keeps_all_promises(seeds: range) -> None:
 
 @pytest.mark.parametrize("seeds", parts(THE_SEARCH, 20), ids=shown)
 def test_no_seed_breaks_a_promise(seeds: range) -> None:
+    keeps_all_promises(seeds)
+
+
+@pytest.mark.parametrize("seeds", parts(ON_SHARED_HOSTS, 4), ids=shown)
+def test_no_seed_breaks_a_promise_on_a_host_that_greedy_accounts_share(seeds: range) -> None:
+    keeps_all_promises(seeds)
+
+
+def test_of_greedy_accounts_all_is_drawn_that_they_can_do() -> None:
+    shapes = [draw(seed).shape for seed in ON_SHARED_HOSTS]
+    assert {greed for shape in shapes for greeds in shape.greedy for greed in greeds} == set(Greed)
+    assert {len(shape.greedy) for shape in shapes} == {1, 2, 3}
+    assert {bool(draw(seed).faults) for seed in ON_SHARED_HOSTS} == {False, True}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seeds", parts(LONG_ON_SHARED_HOSTS, 20), ids=shown)
+def test_no_seed_of_a_long_search_breaks_a_promise_on_a_shared_host(seeds: range) -> None:
     keeps_all_promises(seeds)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import io
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lockd.clock import boottime_ns
 from lockd.server import turns as turns_module
 from lockd.server.agent import Agent
+from lockd.server.entrance import Entrance
 from lockd.server.journal import JournalFile
 from lockd.server.log import EventLog
 from tests.harness.configs import a_config
@@ -37,8 +37,7 @@ async def test_it_is_done_in_many_bites_and_until_then_the_old_journal_stays(
 ) -> None:
     """Should this agent be killed meanwhile, the next one finds in it what was not taken over yet."""
     agent = Agent(a_config(socket={"path": str(tmp_path / "lockd.sock")}), EventLog(stream=io.StringIO()))
-    open_doors: Any = object()
-    agent._server = open_doors
+    monkeypatch.setattr(Entrance, "is_open", True)
     journal = agent.journal
     leave_leases(JournalFile(journal.path, journal.ledger.origin, pytest.fail))
     for name in ("BITE_NS", "TURN_NS"):

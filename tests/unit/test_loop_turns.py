@@ -165,6 +165,17 @@ async def test_a_single_request_is_served_at_once_unless_its_account_has_used_mo
     assert turns.may_go_first(HOUSE)
 
 
+async def test_what_is_charged_for_answers_to_come_counts_as_done_at_once(
+    clock: Clock, turns: LoopTurns
+) -> None:
+    """They will have to be heard, before whatever comes then."""
+    assert turns.may_go_first("one")
+    turns.of.charge("one", AT_ONCE_NS)
+    turns.went_first("one", clock.now_ns)
+    assert not turns.may_go_first("one")
+    assert not turns.may_go_first("new")
+
+
 async def test_no_more_is_served_at_once_than_a_turn_is_long_and_in_the_next_turn_as_much_again(
     clock: Clock, turns: LoopTurns
 ) -> None:

@@ -44,7 +44,7 @@ class Campaigns:
 
     granted: called to keep a lease from now on, before its holder is told. unwanted: called for a tenure that
     has no lease just now and that no request waits for any more. wanted_again: called for a tenure that was
-    kept.
+    kept. looked_at: called for a lease for which an account waits that didn't before.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class Campaigns:
         granted: Callable[[Queue, Lease, int], None],
         unwanted: Callable[[Queue, int], None],
         wanted_again: Callable[[Queue, int], None],
+        looked_at: Callable[[Lease, int], None],
     ) -> None:
         self.queues: dict[bytes, Queue] = {}
         self.names = Names()
@@ -77,6 +78,7 @@ class Campaigns:
         self._granted = granted
         self._unwanted = unwanted
         self._wanted_again = wanted_again
+        self._looked_at = looked_at
         self._agent = chance.nonce()[-8:]
         """Tells this agent from other agents whose host has the same name."""
         self._waits_as = b""
@@ -92,26 +94,30 @@ class Campaigns:
         if holder.named:
             self.names.waits(holder)
         if ready:
-            self.wake(queue, now_ns)
+            self.wake(queue, holder, now_ns)
 
-    def wake(self, queue: Queue, now_ns: int) -> None:
-        """A request in line is ready."""
+    def wake(self, queue: Queue, holder: Holder, now_ns: int) -> None:
+        """This request in line is ready."""
         if queue.kept is not None:
             self._wanted_again(queue, now_ns)
         elif queue.idle:
             self.try_next(queue, now_ns)
         elif queue.rest is not None and len(queue.accounts) > 1:
             self._goes_on_for_all(queue, now_ns)
+        elif queue.lease is not None and queue.is_alone(holder):
+            self._looked_at(queue.lease, now_ns)
 
-    def _whose_turn(self, queue: Queue) -> str:
-        """What is next for the whole line is done in the turn of that account of the line which is served
-        first. In the turn of whoever is first in line it would wait behind all else that he has asked for,
-        and so would the others in line."""
-        return self._turns.first_of(queue.accounts) if queue.accounts else HOUSE
+    def whose_turn(self, queue: Queue | None, holder: str = HOUSE) -> str:
+        """What is next for a resource is done in the turn of that account which is served first, of those in
+        line and its holder's. In the turn of its holder, or of the first in line, it would wait behind all
+        else that they have asked for, and so would the others in line."""
+        if queue is None or not queue.accounts:
+            return holder
+        return self._turns.first_of(queue.accounts if holder == HOUSE else {holder, *queue.accounts})
 
     def _goes_on_for_all(self, queue: Queue, now_ns: int) -> None:
         """An account has come that may be served before those that were in line."""
-        if self._whose_turn(queue) == queue.rest_of:
+        if self.whose_turn(queue) == queue.rest_of:
             return
         until_ns = queue.rest_until_ns
         cancel(queue.rest)
@@ -196,7 +202,7 @@ class Campaigns:
         if self._votes.line.has_room or self._masters.voting().bit_count() < self._quorum:
             self._try(queue, now_ns)
         else:
-            queue.rest_until_ns, queue.rest_of = now_ns, self._whose_turn(queue)
+            queue.rest_until_ns, queue.rest_of = now_ns, self.whose_turn(queue)
             queue.rest = self._votes.line.wait(
                 queue.rest_of, now_ns + self._timeout_ns, partial(self._is_let_in, queue)
             )
@@ -369,7 +375,7 @@ class Campaigns:
             self._rests(queue, until_ns)
 
     def _rests(self, queue: Queue, until_ns: int) -> None:
-        queue.rest_until_ns, queue.rest_of = until_ns, self._whose_turn(queue)
+        queue.rest_until_ns, queue.rest_of = until_ns, self.whose_turn(queue)
         queue.rest = self._turns.at(queue.rest_of, until_ns, partial(self.rested, queue))
 
     def _no_voters(self, voting: int) -> Refusal:

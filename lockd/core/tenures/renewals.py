@@ -97,7 +97,10 @@ class Renewals:
             lease.timer = self._looks_at(lease, when_ns)
 
     def _looks_at(self, lease: Lease, when_ns: int) -> Job:
-        return self._turns.at(lease.holder.account, when_ns, self._look_after, lease)
+        # Its end is what others wait for: that of a queue is theirs, too.
+        queue = self._campaigns.queues.get(lease.resource)
+        account = self._campaigns.whose_turn(queue, lease.holder.account)
+        return self._turns.at(account, when_ns, self._look_after, lease)
 
     def run_out(self, lease: Lease, now_ns: int) -> None:
         """The validity that is known here has ended. A session lock is given back at once. A detached lease

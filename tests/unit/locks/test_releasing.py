@@ -89,6 +89,19 @@ def test_what_is_given_back_is_owed_by_the_account_that_has_it_or_tried_for_it(h
     assert [release.account for release in host.asked(Release)] == ["third", "second"]
 
 
+@pytest.mark.parametrize("by_app", [True, False])
+def test_who_had_it_pays_for_hearing_what_masters_answer_to_its_release(host, by_app):
+    app = host.locked(account="it")
+    host.fleet.answer_ns = 1_000
+    before_ns = host.locks.turns.charged_ns
+    if by_app:
+        host.unlock(app)
+    else:
+        host.app_dies(app)
+    assert host.locks.turns.charged_ns - before_ns == 5 * 1_000
+    assert [release.account for release in host.asked(Release)] == ["it"]
+
+
 def test_a_release_after_a_renewal_is_kept_until_the_renewed_lease_would_end(host):
     app = host.locked(ttl_ms=3_000)
     host.pass_ms(2_500)

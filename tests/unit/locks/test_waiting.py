@@ -246,3 +246,75 @@ def test_in_the_line_for_a_resource_accounts_take_turns_and_within_an_account_it
             order.append(holder)
     assert order[:6] == [greedy[0], modest[0], third, greedy[1], modest[1], greedy[2]]
     assert order[6:] == greedy[3:]
+
+
+def busy(host, account):
+    """It has used more than all others, and has asked for a hundred things more."""
+    host.locks.turns.charge(account, 1_000_000_000)
+    for _ in range(100):
+        host.locks.turns.at(account, host.time.now_ns, lambda _now_ns: None)
+
+
+def test_a_line_is_tried_for_in_the_turn_of_any_account_in_it_and_not_behind_all_that_its_first_has_asked_for(
+    host, other
+):
+    """It would wait for that, and so would all behind it."""
+    other.locked(b"line", ttl_ms=30_000)
+    host.lock(b"line", wait_ms=60_000, account="greedy")
+    host.fleet.settle()
+    tried = len(host.asked(Attempt))
+    busy(host, "greedy")
+    host.lock(b"line", wait_ms=60_000, account="modest")
+    host.time.now_ns = host.locks.queues[b"line"].rest_until_ns
+    host.locks.turns.run(host.time.now_ns, 3)
+    assert len(host.asked(Attempt)) == tried + 1
+
+
+def full(host, *, full=True):
+    """The line to the masters."""
+    line = host.locks._votes.line
+    line.under_way = int(line.window) if full else 1
+    if not full:
+        line.ended()
+
+
+def test_nor_does_a_line_wait_for_the_masters_behind_all_that_its_first_has_asked_for(host):
+    full(host)
+    first = [host.lock(name, wait_ms=60_000, account="greedy") for name in (b"a", b"b", b"line")]
+    busy(host, "greedy")
+    host.lock(b"line", wait_ms=60_000, account="modest")
+    full(host, full=False)
+    host.locks.turns.run(host.time.now_ns, 2)
+    assert [attempt.resource for attempt in host.asked(Attempt)] == [b"line"]
+    host.pass_ms(100)
+    assert [app.code for app in first] == ["granted"] * 3
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_request_that_was_let_in_to_the_masters_and_is_gone_before_it_begins_asks_for_nothing(
+    host, comes_back
+):
+    full(host)
+    gone = host.lock(wait_ms=60_000)
+    full(host, full=False)
+    host.locks.turns.run(host.time.now_ns, 1)
+    host.app_dies(gone)
+    if comes_back:
+        full(host)
+        host.lock(wait_ms=60_000)
+    host.locks.turns.run(host.time.now_ns)
+    assert len(host.asked(Attempt)) == comes_back
+    assert (host.locks.waiting, len(host.locks.queues)) == (comes_back, comes_back)
+
+
+def test_a_lease_that_ends_is_handed_on_in_the_turn_of_who_waits_and_not_behind_all_that_its_holder_has_asked_for(
+    host,
+):
+    app = host.locked(account="greedy", ttl_ms=3_000)
+    host.slow()
+    host.lock(wait_ms=60_000, account="modest")
+    busy(host, "greedy")
+    host.time.now_ns = app.held.deadline_ns
+    for _ in range(10):
+        host.locks.turns.run(host.time.now_ns, 1)
+    assert host.locks.queues[b"r"].lease is None

@@ -85,18 +85,25 @@ async def test_who_asks_while_one_is_under_way_shares_the_next_with_all_who_do(s
     assert [(await other).answered for other in others] == [2] * 5
 
 
-async def test_an_operator_is_answered_by_the_next_whoever_lists_in_a_loop(surveys: Surveys, read: Read):
-    """Twelve users have ten questions each, and ask again as soon as they are answered."""
+async def test_an_operator_waits_for_nobody_whoever_lists_in_a_loop(surveys: Surveys, read: Read):
+    """Twelve users have ten questions each. The survey for them is broken off, and begins anew for the same
+    ones when two operators have their answers."""
     users = [asks(surveys, 1000 + uid, f"{uid}/{n}") for n in range(10) for uid in range(12)]
     await settle()
-    operator = asks(surveys, ROOT, "operator")
+    operators = [asks(surveys, ROOT, "operator"), asks(surveys, ROOT, "another")]
     await settle()
-    assert len(read.begun) == 1
+    assert read.begun[1:] == [["operator", "another"]]
+    late = asks(surveys, ROOT, "late")
+    await settle()
+    assert not any(task.done() for task in users)
     await read.ends()
-    assert read.begun[1][0] == "operator"
-    assert read.begun[1][1:] == [*(f"{uid}/0" for uid in range(8, 12)), *(f"{uid}/1" for uid in range(3))]
+    assert [operator.done() for operator in operators] == [True, True]
+    assert read.begun[2:] == [["late"]], "one for operators is not broken off"
     await read.ends()
-    assert operator.done()
+    assert late.done()
+    assert read.begun[3:] == [read.begun[0]]
+    await read.ends()
+    assert [task.done() for task in users[:9]] == [True] * ASKINGS_MOST + [False]
     for user in users:
         user.cancel()
     await asyncio.gather(*users, return_exceptions=True)
@@ -133,20 +140,17 @@ async def test_who_is_put_off_is_the_first_of_all_users_in_the_next(surveys: Sur
 
 
 async def test_what_an_operator_waits_for_is_not_read_in_a_users_turn(surveys: Surveys, read: Read):
-    """Nor is the rest of a survey for whose end he waits."""
     turns: Any = surveys._turns
     accounts, done = list[str](), list[str]()
     turns.add = lambda account, work: (accounts.append(account), work(1 << 62))
-    user = asks(surveys, 1000, "user")
-    await settle()
-    await read.through(map(done.append, ["a page"]))
-    operator = asks(surveys, ROOT, "operator")
-    for _ in ("user", "operator"):
+    for uid in (1000, ROOT):
+        asked = asks(surveys, uid, "what is there")
         await settle()
         await read.through(map(done.append, ["a page"]))
         await read.ends()
-    assert (user.done(), operator.done(), len(done)) == (True, True, 3)
-    assert accounts == ["1000", OPERATORS, OPERATORS]
+        assert asked.done()
+    assert accounts == ["1000", OPERATORS]
+    assert len(done) == 2
 
 
 async def test_what_breaks_one_survey_breaks_no_other(surveys: Surveys, read: Read):

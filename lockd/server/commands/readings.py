@@ -35,6 +35,9 @@ class _Question:
 class Surveys:
     """Each reads all leases of all masters, for several who ask: for those who asked before it began, since
     its answer must not be older than the question. One is under way; who asks meanwhile waits for the next.
+
+    Operators wait for no user: when one of them asks, a survey for users is broken off. It begins anew when
+    operators have their answers.
     """
 
     def __init__(self, fleet: Fleet, turns: LoopTurns) -> None:
@@ -42,6 +45,8 @@ class Surveys:
         self._turns = turns
         self._line = Line[_Question]()
         self._task: asyncio.Task[None] | None = None
+        self._for_users: asyncio.Task[None] | None = None
+        """The survey that is under way, if it is for them."""
 
     async def ask(self, account: str, wanted: survey.Wanted, *, first: bool) -> survey.Listing:
         """first: it is an operator's."""
@@ -49,6 +54,8 @@ class Surveys:
         self._line.add(account, question, first=first)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
+        if first and self._for_users is not None:
+            self._for_users.cancel()
         try:
             return await question.answer
         finally:
@@ -56,9 +63,7 @@ class Surveys:
             self._line.drop(account, question, first=first)
 
     async def _through(self, question: _Question, steps: Iterable[object]) -> None:
-        """The rest of users' survey is an operator's matter as soon as he waits for its end."""
-        is_operators = question.first or self._line.has_first
-        await self._turns.through(OPERATORS if is_operators else question.account, steps)
+        await self._turns.through(OPERATORS if question.first else question.account, steps)
 
     async def _run(self) -> None:
         try:
@@ -68,26 +73,30 @@ class Surveys:
             self._task = None
 
     def _next(self) -> list[_Question]:
-        """One of each account, before a second one of any."""
-        questions = list[_Question]()
-        while len(questions) < survey.ASKINGS_MOST and (found := self._line.next()) is not None:
+        """Operators', or one of each account, before a second one of any."""
+        questions, operators = list[_Question](), self._line.has_first
+        while len(questions) < survey.ASKINGS_MOST and self._line.has_first == operators:
+            if (found := self._line.next()) is None:
+                break
             questions.append(found[1])
         return questions
 
     async def _answer(self, questions: list[_Question]) -> None:
         askings = [question.asking for question in questions]
-        try:
-            await survey.all_copies(self._fleet, askings, partial(self._through, questions[0]))
-        except Exception as failure:
-            for question in questions:
-                if not question.answer.done():
-                    question.answer.set_exception(failure)
-            return
+        reading = asyncio.get_running_loop().create_task(
+            survey.all_copies(self._fleet, askings, partial(self._through, questions[0]))
+        )
+        self._for_users = None if questions[0].first else reading
+        await asyncio.wait([reading])
+        self._for_users = None
+        failure = None if reading.cancelled() else reading.exception()
         # The last one first: then they are in their order again.
         for question in reversed(questions):
             if question.answer.done():
                 continue
-            if question.asking.put_off:
+            if failure is not None:
+                question.answer.set_exception(failure)
+            elif question.asking.put_off or reading.cancelled():
                 question.asking = survey.Asking(question.asking.wanted)
                 self._line.put_back(question.account, question, first=question.first)
             else:

@@ -307,7 +307,7 @@ def test_a_request_that_was_let_in_to_the_masters_and_is_gone_before_it_begins_a
     assert (host.locks.waiting, len(host.locks.queues)) == (comes_back, comes_back)
 
 
-def test_a_lease_that_ends_is_handed_on_in_the_turn_of_who_waits_and_not_behind_all_that_its_holder_has_asked_for(
+def test_a_lease_that_ends_is_over_in_the_turn_of_who_waits_and_not_behind_all_that_its_holder_has_asked_for(
     host,
 ):
     app = host.locked(account="greedy", ttl_ms=3_000)

@@ -148,8 +148,8 @@ MUTATIONS = (
             ),
             Edit(
                 AGENT,
-                "wall_ahead_ns = self.clock.wall_ahead_ns()\n        self.locks.turns",
-                "wall_ahead_ns = 0\n        self.locks.turns",
+                "wall_ahead_ns = self.clock.wall_ahead_ns()\n        self._beats",
+                "wall_ahead_ns = 0\n        self._beats",
             ),
             Edit(MASTER, "ends_ns = self.clock.boot_ns()", "ends_ns = self.clock.wall_ns()"),
             Edit(
@@ -273,7 +273,7 @@ MUTATIONS = (
         TURNS,
         "share.used_ns = max(share.used_ns, self._level_ns) + cost_ns",
         "pass",
-        shared=True,
+        simulated=False,
     ),
     one(
         "nobody pays for hearing what masters answer",
@@ -281,7 +281,7 @@ MUTATIONS = (
         TVOTES,
         "        self._turns.charge(ballot.account, ballot.asked.bit_count() * self._masters.answer_ns)\n",
         "        pass\n",
-        shared=True,
+        simulated=False,
     ),
     one(
         "what masters will answer is left out of what is done at once",
@@ -289,7 +289,7 @@ MUTATIONS = (
         LOOP,
         "        self._at_once_ns += cost_ns + self.of.charged_ns - self._charged_ns\n",
         "        self._at_once_ns += cost_ns\n",
-        shared=True,
+        simulated=False,
     ),
     one(
         "beside a modest account a greedy one does not rest",

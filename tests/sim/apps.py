@@ -328,7 +328,7 @@ class App(Process):
     """One app: it has at most one request open, or in hand what one request was for."""
 
     account = ""
-    requests: type[Request]
+    requests: type[Request] = Request
 
     def __init__(
         self,

@@ -46,8 +46,8 @@ AT_ONCE_MS = 100
 MIN_VALIDITY_MS = 9
 """lockd's 10 ms by the agent's clock, which may be slow."""
 BEGINS_MS = 13
-"""Of the 20 ms beside eight greedy accounts that users may rely on: here are three at most. Where the agent is
-as fast as where its work was measured."""
+"""Of the 20 ms beside eight greedy accounts that users may rely on: here are three at most, and an agent as
+fast as where its work was measured."""
 LEFTOVER_MS = 50
 IDLE_MS = 2_000
 """The longest back-off, and what tries take: nobody waits for longer while nobody holds."""

@@ -215,7 +215,7 @@ def _remembered(app: App, first: int, number: int) -> None:
 
 
 _LEASE = sizes.lease(10)
-_OVER = 576
+_OVER = 704
 """A request that is over: core/names.py says how many are remembered."""
 KINDS = (
     Kind("connection", _connections),

@@ -107,6 +107,9 @@ class LoopTurns:
             self._ring()
 
     def _ring(self) -> None:
+        if self._alarm is not None:
+            # Whoever looks may come before it. It would ring besides the next one, and so would all like it.
+            self._alarm.cancel()
         self._rings = True
         try:
             next_ns = self._work()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import groupby
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -163,6 +164,42 @@ async def test_a_single_request_is_served_at_once_unless_its_account_has_used_mo
     assert not turns.may_go_first("greedy")
     assert turns.may_go_first("new")
     assert turns.may_go_first(HOUSE)
+
+
+class OneAlarm:
+    """lockd.server.turns.Loop, whose time a test sets."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+        self.set: list[Callable[[], None]] = []
+        """Alarms that will ring."""
+
+    def now_ns(self) -> int:
+        return self.ns
+
+    worked_ns = now_ns
+
+    def call_later(self, _delay_s: float, call: Callable[[], None]) -> SimpleNamespace:
+        self.set.append(call)
+        return SimpleNamespace(cancel=lambda: self.set.remove(call) if call in self.set else None)
+
+    def call_soon(self, call: Callable[[], None]) -> object:
+        return self.call_later(0, call)
+
+
+def test_who_looks_before_the_alarm_rings_leaves_one_alarm_and_not_one_more_each_time(
+    failures: list[Exception],
+) -> None:
+    loop, done = OneAlarm(), list[int]()
+    of = Turns()
+    turns = LoopTurns(of, failures.append, loop)
+    for number in range(50):
+        of.at("one", 10 * number + 10, done.append)
+    for number in range(49):
+        loop.ns = 10 * number + 11
+        turns.look()
+        assert len(loop.set) == 1
+    assert (len(done), failures) == (49, [])
 
 
 async def test_what_is_charged_for_answers_to_come_counts_as_done_at_once(

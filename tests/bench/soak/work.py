@@ -16,6 +16,8 @@ from tests.harness.uses import USES, App, Use
 
 _SLOWER = 20
 """How many times as rarely a slow use is done."""
+_REMEMBERED, _SCRIPTS = 7_000, 400
+"""More than an account has room for while two others have as many."""
 _USES_OF_ONE_APP = 500
 """Then it reconnects."""
 _BEHIND_S = 1.0
@@ -50,8 +52,10 @@ def in_some_order(operator: bool, seed: int) -> Iterator[Use]:
 def works(path: Path, rate: float, operator: bool, seed: int, stage: Stage) -> None:
     """So many uses a second. What can't be done in time is not made up for: the rate would not be fixed."""
     done, uses = Done(), in_some_order(operator, seed)
+    app = App(path)
+    _fills_what_remembers(app)
     stage.ready()
-    due_s, app = time.monotonic(), App(path)
+    due_s = time.monotonic()
     while not stage.told_to_stop(max(0.0, due_s - time.monotonic())):
         if time.monotonic() - due_s > _BEHIND_S:
             done.skipped += 1
@@ -60,6 +64,16 @@ def works(path: Path, rate: float, operator: bool, seed: int, stage: Stage) -> N
         due_s += 1 / rate
     app.close()
     stage.give(done)
+
+
+def _fills_what_remembers(app: App) -> None:
+    """Requests that are over, scripts, the counters of fences: at the rate of the uses these would grow for
+    hours until they forget, and nothing else could be seen."""
+    for number in range(_REMEMBERED):
+        name, token = app.name(f"filling {number}"), f"f{number}"
+        app.unlock(name, app.lock(name, "TOKEN", token))
+    for number in range(_SCRIPTS):
+        USES["send a script that is new and is none"].once(app, -number)
 
 
 def _one_more(app: App, path: Path, use: Use, done: Done) -> App:

@@ -108,7 +108,7 @@ class LoopTurns:
 
     def _ring(self) -> None:
         if self._alarm is not None:
-            # Whoever looks may come before it. It would ring besides the next one, and so would all like it.
+            # A look may come before it. It would ring besides the next one, and so would all like it.
             self._alarm.cancel()
         self._rings = True
         try:

@@ -15,7 +15,7 @@ its TTL on this master. Nobody's is forgotten for another's sake.
 """
 
 from collections import deque
-from typing import Any
+from typing import Any, TypeGuard
 
 from lockd.core import sizes
 from lockd.core.ballots.ballot import Ballot
@@ -35,7 +35,7 @@ _ByAccount = dict[str, deque[_Debt]]
 """The next account first."""
 
 
-def is_debt(ballot: Ballot) -> bool:
+def is_debt(ballot: Ballot) -> TypeGuard[Release]:
     """Whether the master has to be asked again until it has answered."""
     return isinstance(ballot, Release) and ballot.is_debt
 
@@ -61,7 +61,7 @@ class Debts:
 
     def keep(self, ballot: Ballot, payload: Any) -> None:
         """It got no answer, or an error: it is kept for the next time."""
-        if isinstance(ballot, Release) and ballot.is_debt:
+        if is_debt(ballot):
             self._put(self._kept, ballot, payload)
         else:
             self._votes.append((ballot, payload))

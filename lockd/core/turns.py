@@ -173,7 +173,7 @@ class Turns:
         first = self._first_ready()
         if first is None or account == HOUSE:
             return True
-        return account not in self._shares or self._used_ns(account) <= first.used_ns
+        return self._used_ns(account) <= first.used_ns
 
     def first_of(self, accounts: Iterable[str]) -> str:
         """Which of these is served before the others. Of several that would be level, the one that has rested
@@ -182,7 +182,7 @@ class Turns:
 
     def _used_and_rested(self, account: str) -> tuple[int, int]:
         share = self._shares.get(account)
-        return (self._level_ns, 0) if share is None else (max(share.used_ns, self._level_ns), share.used_ns)
+        return self._used_ns(account), 0 if share is None else share.used_ns
 
     def _used_ns(self, account: str) -> int:
         share = self._shares.get(account)

@@ -107,6 +107,13 @@ class Cluster:
         log_path = folder / "log" / f"{name}.log"
         self.agent = AgentProcess(self.config_path, self.socket, log_path, name, self._move_metrics)
 
+    @contextmanager
+    def configuration_kept(self) -> Iterator[Cluster]:
+        """What was written into its file meanwhile is taken back in the end; who asks for this reloads it."""
+        started_with = self.config_path.read_text()
+        yield self
+        self.config_path.write_text(started_with)
+
     def _free_port(self) -> int:
         return free_ports(1, avoid=[master.port for master in self.masters])[0]
 

@@ -65,9 +65,8 @@ def running(server_binary: Path) -> Iterator[Cluster]:
 @pytest.fixture
 def cluster(running: Cluster) -> Iterator[Cluster]:
     """With the configuration that it was started with, and nobody at the operators' socket."""
-    started_with = running.config_path.read_text()
-    yield running
-    running.config_path.write_text(started_with)
+    with running.configuration_kept():
+        yield running
     eventually(lambda: lockctl(running, "reload").returncode == 0)
 
 

@@ -31,9 +31,8 @@ def running(server_binary: Any) -> Iterator[Cluster]:
 @pytest.fixture
 def cluster(running: Cluster) -> Iterator[Cluster]:
     """With the configuration that it was started with."""
-    started_with = running.config_path.read_text()
-    yield running
-    running.config_path.write_text(started_with)
+    with running.configuration_kept():
+        yield running
     assert reloaded(running)["status"] in ("reloaded", "unchanged")
 
 

@@ -221,7 +221,7 @@ class Cluster:
         assert isinstance(agent, BusyAgent)
         lines = [Line(attack.account_of(i, agent.accounts)) for i in range(attack.size.connections)]
         for i in range(attack.size.parts):
-            habits = habits_of(attack, i, self.habits.resources[:1])
+            habits = habits_of(attack, i, self.habits.resources)
             yield GreedyApp(
                 attack, lines[i % len(lines)], self.world, f"{attack.name} {i}", agent, [], habits,
                 self.store, self._numbers.__next__,

@@ -10,7 +10,7 @@ from lockd.core.errors import ErrorWord
 from lockd.core.leases import Lease
 from lockd.core.values import Refusal
 from lockd.server.accounts import Accounts
-from lockd.server.quotas import Cost, Holding
+from lockd.server.quotas import Cost, Holding, Quotas, Usage
 from tests.harness.clocks import MS
 from tests.sim.apps import App, Habits, Held, Request
 from tests.sim.busy import UIDS_EACH, BusyAgent
@@ -26,16 +26,23 @@ class CountedRequest(Request):
     _holding: Holding | None = None
 
     @property
-    def _quotas(self) -> Any:
+    def _quotas(self) -> Quotas:
         assert isinstance(self.agent, BusyAgent)
         return self.agent.quotas
 
+    @property
+    def _usage(self) -> Usage:
+        return self._quotas.usage_of(self.account)
+
+    @property
+    def _renewed_ms(self) -> int | None:
+        return None if self.detached else self.ttl_ms
+
     def arrive(self) -> None:
-        usage = self._quotas.usage_of(self.account)
-        cost = Cost(1, 1, len(self.resource), None if self.detached else self.ttl_ms)
-        why = self._quotas.refuse_lock(usage, cost)
+        cost = Cost(1, 1, len(self.resource), self._renewed_ms)
+        why = self._quotas.refuse_lock(self._usage, cost)
         if why is None:
-            self._quotas.waits(usage, cost)
+            self._quotas.waits(self._usage, cost)
             self._cost = cost
             super().arrive()
         else:
@@ -44,7 +51,7 @@ class CountedRequest(Request):
 
     def _waits_no_more(self) -> None:
         if self._cost is not None:
-            self._quotas.waits_no_more(self._quotas.usage_of(self.account), self._cost)
+            self._quotas.waits_no_more(self._usage, self._cost)
             self._cost = None
 
     def refused(self, refusal: Refusal) -> None:
@@ -58,13 +65,13 @@ class CountedRequest(Request):
     def granted(self, lease: Lease, now_ns: int) -> None:
         self._waits_no_more()
         if lease.holder is self:
-            self._holding = Holding(len(self.resource), None if self.detached else self.ttl_ms)
-            self._quotas.holds(self._quotas.usage_of(self.account), self._holding)
+            self._holding = Holding(len(self.resource), self._renewed_ms)
+            self._quotas.holds(self._usage, self._holding)
         super().granted(lease, now_ns)
 
     def ended(self, lease: Lease) -> None:
         if self._holding is not None:
-            self._quotas.holds_no_more(self._quotas.usage_of(self.account), self._holding)
+            self._quotas.holds_no_more(self._usage, self._holding)
             self._holding = None
         super().ended(lease)
 

@@ -97,10 +97,12 @@ class Renewals:
             lease.timer = self._looks_at(lease, when_ns)
 
     def _looks_at(self, lease: Lease, when_ns: int) -> Job:
-        # Its end is what others wait for: that of a queue is theirs, too.
+        return self._turns.at(self._whose_turn(lease), when_ns, self._look_after, lease)
+
+    def _whose_turn(self, lease: Lease) -> str:
+        """Its end is what others in line wait for."""
         queue = self._campaigns.queues.get(lease.resource)
-        account = self._campaigns.whose_turn(queue, lease.holder.account)
-        return self._turns.at(account, when_ns, self._look_after, lease)
+        return self._campaigns.whose_turn(queue, lease.holder.account)
 
     def run_out(self, lease: Lease, now_ns: int) -> None:
         """The validity that is known here has ended. A session lock is given back at once. A detached lease
@@ -386,7 +388,7 @@ class Renewals:
                 if lease is not None:
                     lease.cut(by_ns, now_ns, 2 * self._timeout_ns)
                     cancel(lease.timer)
-                    lease.timer = self._turns.at(lease.holder.account, now_ns, self._was_cut, lease)
+                    lease.timer = self._turns.at(self._whose_turn(lease), now_ns, self._was_cut, lease)
 
     def _was_cut(self, lease: Lease, now_ns: int) -> None:
         self.note(lease)

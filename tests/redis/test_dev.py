@@ -399,6 +399,8 @@ def test_a_port_that_was_taken_meanwhile_moves_and_nothing_else_does(
     config_path.write_text(edited)
     before = yaml.safe_load(edited)["masters"]
     with socket.socket() as stranger:
+        # As Redis does: connections to the master that linger are not a listener.
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         stranger.bind(("127.0.0.1", int(before[2]["address"].rpartition(":")[2])))
         stranger.listen()
         dev = start_dev()

@@ -45,13 +45,14 @@ class Slots(Joint):
         self._in_line = self._waits_no_more = False
         self._refusals: list[Refusal] = []
         self._surplus: list[Lease] = []
+        self._before: Holder | None = None
+        """As `_known` has it."""
 
     def begins(self, now_ns: int, *, ready: bool = True) -> None:
         if self._is_over(self._resource, now_ns):
             self._fail(UNLOCKED_BEFORE, now_ns)
         elif (known := self._known(now_ns)) is not None:
-            self._places, self._in_line = [known], True
-            self._ask(known, now_ns)
+            self._answer_as(known, now_ns)
         else:
             for place in self._places:
                 self._ask(place, now_ns, ready=False)
@@ -64,16 +65,21 @@ class Slots(Joint):
         _, uid = pid_and_uid(part.owner)
         return bool(part.value) and self._locks.names.over(uid, name, part.value, now_ns) is not None
 
-    def _known(self, now_ns: int) -> Holder | None:
-        """The place for the slot that an earlier request of its name has, or has given back: `Locks` knows
-        the answer to it."""
+    def _known(self, now_ns: int, granted: Lease | None = None) -> Holder | None:
+        """The place for the slot that another request of its name has, or has given back: `Locks` knows the
+        answer to it. granted: what this request got meanwhile."""
         for part in self._places or self._tries:
             lease = self._locks.known(part.resource, part.value) if part.value else None
-            held = lease is not None and lease.standing is Standing.HELD
+            held = lease is not None and lease is not granted and lease.standing is Standing.HELD
             if held or self._is_over(part.resource, now_ns):
-                part.named = True
                 return part
         return None
+
+    def _answer_as(self, known: Holder, now_ns: int) -> None:
+        """With what `Locks` knows of the request of its name that came before."""
+        known.named = True
+        self._places, self._in_line, self._refusals = [known], True, []
+        self._ask(known, now_ns)
 
     def _ask(self, part: Holder, now_ns: int, *, ready: bool = True) -> None:
         part.asked_ns = now_ns
@@ -89,7 +95,10 @@ class Slots(Joint):
         if not self._over and self._is_over(self._resource, now_ns):
             self._fail(UNLOCKED_BEFORE, now_ns)
         self._go_on_soon(now_ns)
-        if self._over:
+        if not self._over:
+            # One name, one grant (rule 4): another request of its name may have asked for another slot.
+            self._before = self._known(now_ns, lease)
+        if self._over or self._before is not None:
             self._surplus.append(lease)
         else:
             self._succeed([lease], now_ns)
@@ -116,6 +125,11 @@ class Slots(Joint):
         """As above."""
 
     def _take_step(self, now_ns: int) -> None:
+        before, self._before = self._before, None
+        if before is not None:
+            self._leave(now_ns)
+            self._answer_as(before, now_ns)
+            return
         kind = self._refusals[-1].code.kind
         if self._waits_no_more and kind is Kind.CONTENDED:
             self._fail(self._why_no_more(now_ns), now_ns)

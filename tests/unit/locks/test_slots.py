@@ -217,6 +217,42 @@ def test_asked_again_by_its_token_it_is_the_same_slot(host):
     assert (len(first.fresh), again.fresh, host.locks.held) == (1, [], 1)
 
 
+@pytest.mark.parametrize("wait_ms", [None, 60_000])
+def test_two_of_one_token_that_ask_at_once_get_the_same_slot(host, wait_ms):
+    claims = Claims()
+    host.slow()
+    one, other = (
+        slots(host, 3, value=b"mine", claims=claims, first=first, wait_ms=wait_ms) for first in (0, 1)
+    )
+    host.answer_all()
+    host.pass_ms(300)
+    host.answer_all()
+    assert one.leases == other.leases
+    assert (len(one.leases), host.locks.held) == (1, 1)
+    assert [host.shown(name) != [None] * 5 for name in ALL[:3]].count(True) == 1
+
+
+@pytest.mark.parametrize(("wait_ms", "told"), [(None, "NOTHELD"), (60_000, "granted")])
+def test_an_unlock_of_the_first_grant_of_its_token_ends_a_request_that_still_tries(host, wait_ms, told):
+    """One that waits stood in the line of that slot, too, and was granted it with the first."""
+    claims = Claims()
+    host.slow()
+    one, other = (
+        slots(host, 3, value=b"mine", claims=claims, first=first, wait_ms=wait_ms) for first in (0, 1)
+    )
+    for master in range(3):  # what was asked for the first: they are a quorum
+        host.fleet.arrive(master)
+        host.fleet.hear(master)
+    host.pass_ms(0)
+    assert len(one.leases) == 1
+    unlock(host, one, b"mine")
+    host.answer_all()
+    host.pass_ms(300)
+    host.answer_all()
+    assert other.code == told
+    assert nothing_is_left(host)
+
+
 def test_two_of_one_token_that_wait_get_the_same_slot(host):
     holder, claims = slots(host, 1), Claims()
     one, other = (slots(host, 1, value=b"mine", claims=claims, wait_ms=60_000) for _ in range(2))

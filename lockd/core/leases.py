@@ -10,6 +10,7 @@ from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.proof import Proof
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.fences import BLOCK
+from lockd.core.notices import Kind
 from lockd.core.turns import Job
 from lockd.core.validity import NS_PER_MS, deadline_ns, drift_ns, longest_ttl_ms, notice_ns
 from lockd.core.values import Bound, Refusal, Terms
@@ -348,8 +349,8 @@ class Lease:
     (rule 7). told: its app is known to have read of it, or has named it. outlived: its process is dead, and a
     child goes on with it. inherited: what its tenure has in addition when this lease itself was taken over,
     and not handed on since (rule 13). let_go_ns: it is given back then at the latest, because its process is
-    dead, or, with ends_early, because its app said so. said_released: a master has said that it was released
-    through another agent, by its value.
+    dead, or, with ends_early, because its app said so. said_gone: if a master has said since its last proof
+    that it was taken away by force, or released through another agent: which of the two.
     """
 
     __slots__ = (
@@ -366,7 +367,7 @@ class Lease:
         "outlived",
         "promised_ns",
         "resource",
-        "said_released",
+        "said_gone",
         "spared_until_ns",
         "standing",
         "tenure",
@@ -396,7 +397,8 @@ class Lease:
         self.loss = ""
         self.lost_by: Loss | None = None
         self.let_go_ns: int | None = None
-        self.ends_early = self.said_released = False
+        self.ends_early = False
+        self.said_gone: Kind | None = None
         self.told = False
         self.outlived = False
         self.inherited: Inherited | None = None

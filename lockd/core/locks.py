@@ -30,7 +30,6 @@ from lockd.core.refusals import (
     DRAINING,
     NOT_HELD,
     TRIED_AGAIN,
-    UNCERTAIN,
     UNLOCKED_BEFORE,
     UNPROVEN,
     WITHDRAWN,
@@ -79,6 +78,8 @@ class Locks:
         self.queues = self._campaigns.queues
         self.names = self._campaigns.names
         means = Means(parameters, masters, watcher, self._journal, self.turns, self._votes, self._campaigns)
+        self._asking_again: set[Holder] = set()
+        """Requests that have asked again by their name, until the masters have answered."""
         self._returns = Returns(means, self._hands_on)
         self.detached = self._returns.detached
         self._renewals = Renewals(means, self._returns, self._was_asked)
@@ -194,10 +195,22 @@ class Locks:
         elif held is None or (not held.is_ours and holder.give_up_ns is not None):
             return False
         elif held.is_ours:
-            holder.granted(held, now_ns)
+            # It may have been released through another agent: it is granted again when it is proven.
+            self._asking_again.add(holder)
+            self._extend(held, 0, _AskedAgain(self, holder, held, now_ns), now_ns)
         else:
             self._campaigns.refuse(holder, UNPROVEN, now_ns)
         return True
+
+    def _answer_again(self, holder: Holder, lease: Lease, refusal: Refusal | None, now_ns: int) -> None:
+        """The masters have answered to a request that asked again, unless its app is gone meanwhile."""
+        if holder not in self._asking_again:
+            return
+        self._asking_again.discard(holder)
+        if refusal is None:
+            holder.granted(lease, now_ns)
+        else:
+            self._campaigns.refuse(holder, refusal, now_ns)
 
     def can_be_told(self, holder: Holder, now_ns: int) -> None:
         """From now on the answer to a waiting LOCK could be sent at once, so it is not passed over any
@@ -210,6 +223,7 @@ class Locks:
     def gone(self, holder: Holder, now_ns: int) -> bool:
         """The app of a waiting LOCK is gone: the request is dropped, and what was tried for it is given back.
         False: the try goes on, and the holder will be told its outcome (core/plain_values.py)."""
+        self._asking_again.discard(holder)
         queue = self.queues.get(holder.resource)
         if queue is None or holder not in queue.waiters:
             return True
@@ -229,28 +243,27 @@ class Locks:
         if lease is None:
             self._renewals.extend_unknown(resource, token, ttl_ms, reply, now_ns)
         else:
-            self._extend(lease, lease.extension_ttl_ms(ttl_ms, now_ns), reply, now_ns)
+            self._extend(lease, ttl_ms, reply, now_ns)
 
-    def _extend(self, lease: Lease, ask_ms: int, reply: Reply, now_ns: int, *, let_in: bool = False) -> None:
-        """ask_ms: the TTL to ask the masters for; 0: nothing has to be asked. let_in: it has waited for its
-        turn to ask them."""
+    def _extend(
+        self, lease: Lease, wanted_ms: int, reply: Reply, now_ns: int, *, let_in: bool = False
+    ) -> None:
+        """The masters are asked even if the lease lasts long enough already: any agent may have released it
+        since they last answered, and who hears that it is held relies on that (rule 2). let_in: it has waited
+        for its turn to ask them."""
         if not _is_held(lease, now_ns):
             reply.refused(expired(lease))
         elif now_ns + NS_PER_MS >= lease.hold_until_ns:
             reply.refused(Refusal(ErrorWord.EXPIRED, "it was held for max_hold and can't be extended"))
-        elif ask_ms and (let_in or self._votes.line.has_room):
+        elif let_in or self._votes.line.has_room:
+            ask_ms = lease.extension_ttl_ms(wanted_ms, now_ns) or lease.proof_ttl_ms(now_ns)
             self._renewals.extension(lease.tenure, ask_ms, now_ns, reply)
-        elif ask_ms:
-            begin = partial(self._extend_in_turn, lease, ask_ms, reply)
-            self._votes.line.wait(lease.holder.account, lease.deadline_ns, begin)
-        elif now_ns < (sure_until_ns := self._renewals.sure_until_ns(lease)):
-            reply.done(Extended(lease.token, lease.fence, sure_until_ns, lease.holder.bound))
         else:
-            reply.refused(UNCERTAIN)
+            begin = partial(self._extend_in_turn, lease, wanted_ms, reply)
+            self._votes.line.wait(lease.holder.account, lease.deadline_ns, begin)
 
-    def _extend_in_turn(self, lease: Lease, asked_ms: int, reply: Reply, now_ns: int) -> None:
-        ask_ms = lease.extension_ttl_ms(asked_ms, now_ns) or lease.proof_ttl_ms(now_ns)
-        self._extend(lease, ask_ms, reply, now_ns, let_in=True)
+    def _extend_in_turn(self, lease: Lease, wanted_ms: int, reply: Reply, now_ns: int) -> None:
+        self._extend(lease, wanted_ms, reply, now_ns, let_in=True)
 
     def unlock(
         self,
@@ -292,7 +305,7 @@ class Locks:
         through another agent: then that lease is over here, and the masters are asked which lease has the
         value by now (rule 4). If that master was wrong, only the entry here is lost that listings show."""
         lease = self._find(resource, token, now_ns)
-        if lease is not None and lease.holder.detached and lease.said_released:
+        if lease is not None and lease.holder.detached and lease.said_gone is Kind.RELEASED:
             self._returns.over(lease, "released elsewhere", now_ns)
             return None
         return lease
@@ -339,18 +352,13 @@ class Locks:
         if not lease.holder.detached:
             reply = _Ending(lease, now_ns + ttl_ms * NS_PER_MS, reply, self._renewals)
         # Its app relies on the whole TTL, even if this agent ends: so the masters have to have it.
-        self._extend_or_prove(lease, lease.extension_ttl_ms(ttl_ms, now_ns), reply, now_ns)
+        self._extend(lease, ttl_ms, reply, now_ns)
 
     def persist(self, lease: Lease, reply: Reply, now_ns: int) -> None:
         """For a lease that was locked without a TTL: it has none again, and lives with its process."""
         if not lease.told:
             self.told(lease, now_ns)
-        self._extend_or_prove(lease, 0, _Ending(lease, None, reply, self._renewals), now_ns)
-
-    def _extend_or_prove(self, lease: Lease, ask_ms: int, reply: Reply, now_ns: int) -> None:
-        """If it lasts long enough already, the masters are asked whether they have it: any agent may have
-        released it by its value."""
-        self._extend(lease, ask_ms or lease.proof_ttl_ms(now_ns), reply, now_ns)
+        self._extend(lease, 0, _Ending(lease, None, reply, self._renewals), now_ns)
 
     def _remembered(
         self,
@@ -424,8 +432,8 @@ class Locks:
         """The masters are asked about a lease that has a queue. A DETACHED lease is in nobody's way here."""
         queue = self._queue_with(notice.resource, notice.word)
         lease = self.detached_with(notice.resource, notice.word) if queue is None else queue.lease
-        if lease is not None and notice.kind is Kind.RELEASED:
-            lease.said_released = is_plain(lease.token)
+        if lease is not None and (notice.kind is Kind.GONE or lease.tenure.shown == lease.token):
+            lease.said_gone = notice.kind
         if queue is not None:
             self._handing_on.doubted(queue, now_ns)
 
@@ -469,9 +477,7 @@ class Locks:
             self._put_down(queue, now_ns)
         for lease in leases:
             if any(nonce in nonces for nonce in lease.nonces):
-                if lease.standing is Standing.HELD:
-                    self._renewals.lose(lease, Loss.FORCED, reason, now_ns, gone=True)
-                self._returns.end(lease, "forced", now_ns)
+                self._renewals.was_forced(lease, reason, now_ns)
 
     def forget(self, resource: bytes, token: bytes, now_ns: int) -> None:
         """The holder of a lost lease knows of the loss and is done, so nothing has to wait for the deadline
@@ -660,6 +666,22 @@ class _Ending:
 
     def refused(self, refusal: Refusal) -> None:
         self._reply.refused(refusal)
+
+
+class _AskedAgain:
+    """For a LOCK that has asked again by its name. core.values.Reply."""
+
+    def __init__(self, locks: Locks, holder: Holder, lease: Lease, asked_ns: int) -> None:
+        self._locks = locks
+        self._holder = holder
+        self._lease = lease
+        self._asked_ns = asked_ns
+
+    def done(self, _lease: Extended | None) -> None:
+        self._locks._answer_again(self._holder, self._lease, None, self._asked_ns)
+
+    def refused(self, refusal: Refusal) -> None:
+        self._locks._answer_again(self._holder, self._lease, refusal, self._asked_ns)
 
 
 def _is_held(lease: Lease, now_ns: int) -> bool:

@@ -21,7 +21,7 @@ class Kind(Enum):
     GONE = b"gone"
     """The tenure of that nonce was taken away here by force."""
     RELEASED = b"released"
-    """The lease of that nonce was given back on this master through another agent, by its value."""
+    """The lease of that nonce was given back on this master through another agent, by its token or value."""
     TURN = b"turn"
     """It is the turn of that agent, now or in `wait_ms`."""
     HELD = b"held"

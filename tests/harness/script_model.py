@@ -19,7 +19,6 @@ from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import on_masters
-from lockd.core.plain_values import is_plain
 
 _TEXT = re.compile(rb"([^ ]+) ([0-9]+) ([0-9]+)( [^ ]+ [0-9]+ [0-9]+)(?: p([0-9]+))?(?: =(.*))?", re.DOTALL)
 
@@ -507,8 +506,7 @@ class Store:
                 self._waits_again(resource, now_us, own)
         else:
             self._goes_to_the_first(resource, now_us, own)
-        by_value = how == b"app" and is_plain(word)
-        if (how == b"forced" or by_value) and key.host is not None:
+        if how in (b"forced", b"app") and key.host is not None:
             notice = b"gone" if how == b"forced" else b"released"
             self.published.append((key.host, b"%b %b %b" % (notice, key.nonce, resource)))
         return 1

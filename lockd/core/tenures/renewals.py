@@ -10,6 +10,7 @@ from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.errors import ErrorWord
 from lockd.core.leases import Lease, Loss, Standing, Tenure, on_masters
+from lockd.core.notices import Kind
 from lockd.core.queues import Queue
 from lockd.core.refusals import HELD_OUT, NOT_HELD, UNREAD, expired
 from lockd.core.tenures.means import Means
@@ -275,6 +276,8 @@ class Renewals:
         tenure = lease.tenure
         self._prove(tenure, extension, now_ns)
         lease.loss = ""
+        if not tenure.is_doubted:
+            lease.said_gone = None
         self.note(lease)
         if tenure.inherited is not None and tenure.inherited.proof is extension.proof:
             self._campaigns.share(self._campaigns.queues[lease.resource], lease, now_ns)
@@ -342,8 +345,11 @@ class Renewals:
         """So many masters lost it, or never had it, that another may have it already: no retry can prove that
         it was held all the time."""
         tenure = lease.tenure
-        if lease.said_released and tenure.is_ours:
+        if lease.said_gone is Kind.RELEASED and tenure.is_ours:
             self._was_released(lease, now_ns)
+            return
+        if lease.said_gone is Kind.GONE and tenure.is_ours:
+            self.was_forced(lease, "an operator released it by force, through another agent", now_ns)
             return
         # Its holder may learn of the loss late. So where the lease still is, it stays until the holder gives
         # it back or its last promise is over: it may be all that keeps others out (rule 12).
@@ -353,20 +359,25 @@ class Renewals:
         self._returns.take_back(tenure, tenure.gone, now_ns)
 
     def _was_released(self, lease: Lease, now_ns: int) -> None:
-        """It was released through another agent, by its value. It is free for all now, and this is not a
-        loss.
+        """It was released through another agent. It is free for all now, and this is not a loss.
 
         The masters have just said that no quorum has it any more, so any other host may have the resource
         already. That it was given back, and not lost, is only a notice's word. The app that gave it back
-        named its value, which ends it for all that have that value, as in Redis: no promise is left to keep
-        (rule 12). If the notice is wrong, this host would be without the lease, as all others are: the
+        named its token or value, which ends it for all that have that, as in Redis: no promise is left to
+        keep (rule 12). If the notice is wrong, this host would be without the lease, as all others are: the
         masters decide what keeps them out, and the notice does not change that.
         """
-        lease.loss = "it was released through another agent, by its value"
+        lease.loss = "it was released through another agent"
         lease.deadline_ns = min(lease.deadline_ns, now_ns)
         lease.holder.lost(lease, lease.loss)
         self._returns.release(lease.tenure, now_ns)
         self._returns.over(lease, "released elsewhere", now_ns)
+
+    def was_forced(self, lease: Lease, reason: str, now_ns: int) -> None:
+        """An operator took it away: its holder is told, and it is free for all now."""
+        if lease.standing is Standing.HELD:
+            self.lose(lease, Loss.FORCED, reason, now_ns, gone=True)
+        self._returns.end(lease, "forced", now_ns)
 
     def clocks_moved(self, now_ns: int) -> None:
         """Masters' clocks have gained on this host's. If a quorum's did, this host stood still, or the clocks

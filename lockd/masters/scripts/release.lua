@@ -117,9 +117,8 @@ else
     if second then tell(second, grace_ms) end
   end
 end
--- Its own agent has not heard of either, and may renew it: of what is of an app's own value ("\0VALUE", see
--- lockd/core/plain_values.py) any agent may be told.
-if how == 'forced' or (how == 'app' and string.byte(word) == 0) then
+-- Its own agent has not heard of either, and may renew it.
+if how == 'forced' or how == 'app' then
   local nonce, holder = string.match(lease, '^(%S+) %d+ %d+ (%S+) ')
   local notice = how == 'forced' and 'gone ' or 'released '
   if holder then redis.pcall('PUBLISH', 'lockd:host:' .. holder, notice .. nonce .. ' ' .. resource) end

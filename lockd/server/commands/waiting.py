@@ -100,7 +100,7 @@ def _masters_of(session: Session) -> int:
 def _stands(lease: Lease) -> bool:
     """As far as this agent knows. The proof of a lease that is over says nothing."""
     is_held = lease.standing is Standing.HELD and boottime_ns() < lease.deadline_ns
-    return is_held and not lease.said_released
+    return is_held and lease.said_gone is None
 
 
 def _seconds(word: bytes) -> float | None:

@@ -208,7 +208,7 @@ class Locks:
             return
         self._asking_again.discard(holder)
         if refusal is None:
-            holder.granted(lease, now_ns)
+            self.turns.aside(holder.granted, lease, now_ns)
         else:
             self._campaigns.refuse(holder, refusal, now_ns)
 
@@ -564,7 +564,7 @@ class Locks:
             # Asked once at least, even if its holder should have been told of a loss already.
             lease.spare(now_ns, 2 * self._votes.timeout_ns)
         self._journal.held(lease, inherited.clock_lows_ns)
-        self._watcher.taken_over(lease)
+        self.turns.aside(self._watcher.taken_over, lease)
         self._renewals.look_again(lease, now_ns)
         return True
 

@@ -81,6 +81,10 @@ class Share:
             self.cancelled = 0
 
 
+def _raise(failure: Exception, _now_ns: int) -> None:
+    raise failure
+
+
 def cancel(job: Job | None) -> None:
     """It is not done, unless that was before."""
     if job is None or job.share is None:
@@ -123,6 +127,14 @@ class Turns:
             if self._asleep[0][2] is share:
                 self.sooner(when_ns)
         return job
+
+    def aside(self, tell: Callable[..., None], *what: object) -> None:
+        """Tell somebody who has no say in what goes on, such as what counts it. What that raises is raised in
+        a turn of its own: what goes on is not left half done."""
+        try:
+            tell(*what)
+        except Exception as failure:
+            self.at(HOUSE, 0, _raise, failure)
 
     def _share_of(self, account: str) -> Share:
         share = self._shares.get(account)

@@ -117,6 +117,9 @@ class JointRequest(Place):
         self.parts_of_core.granted(part, lease, now_ns)
 
     def granted(self, leases: list[Lease], fresh: list[Lease], now_ns: int) -> None:
+        self.session.guarded(self._is_granted, leases, fresh)
+
+    def _is_granted(self, leases: list[Lease], fresh: list[Lease]) -> None:
         session = self.session
         notify = self.parts[0].notify
         self._is_answered()
@@ -133,6 +136,9 @@ class JointRequest(Place):
         session.answer(self, lambda: self._told(leases))
 
     def refused(self, refusal: Refusal) -> None:
+        self.session.guarded(self._is_refused, refusal)
+
+    def _is_refused(self, refusal: Refusal) -> None:
         resource = self.resource
         self._is_answered()
         tell_refused(self.session, self, resource, refusal)
@@ -233,9 +239,9 @@ class SlotsRequest(JointRequest):
     def leases(self) -> int:
         return 1
 
-    def refused(self, refusal: Refusal) -> None:
+    def _is_refused(self, refusal: Refusal) -> None:
         self._tell(self.label, refusal, boottime_ns() - self._asked_ns)
-        super().refused(refusal)
+        super()._is_refused(refusal)
 
     def encoded(self, rows: list[dict[str, object]]) -> bytes:
         [row] = rows

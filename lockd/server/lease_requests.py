@@ -110,12 +110,16 @@ class LockRequest(Place):
         self.session.lock_answered(self)
 
     def granted(self, lease: Lease, now_ns: int) -> None:
+        self.session.guarded(self._is_granted, lease)
+
+    def _is_granted(self, lease: Lease) -> None:
         session = self.session
-        session.lock_answered(self)
         first = lease.holder
         if first is self:
-            self.holds(lease)
+            # First of all: should the rest fail, it is given back with the connection.
             self.is_told_on(session, lease)
+            self.holds(lease)
+        session.lock_answered(self)
         if session.is_gone:
             if first is self:
                 session.came_too_late(lease)
@@ -176,6 +180,9 @@ class LockRequest(Place):
         return reply
 
     def refused(self, refusal: Refusal) -> None:
+        self.session.guarded(self._is_refused, refusal)
+
+    def _is_refused(self, refusal: Refusal) -> None:
         self.session.lock_answered(self)
         tell_refused(self.session, self, self.resource, refusal)
 
@@ -278,6 +285,9 @@ class UnlockOrExtend(LeaseCommand):
         self._resource = resource
 
     def refused(self, refusal: Refusal) -> None:
+        self._session.guarded(self._is_refused, refusal)
+
+    def _is_refused(self, refusal: Refusal) -> None:
         self._session.shared.incidents.lease_refused(self._resource, refusal)
         text = replies.error(str(refusal))
         self._finish(partial(self._expired, text) if refusal.code is ErrorWord.EXPIRED else text)
@@ -288,7 +298,8 @@ class UnlockOrExtend(LeaseCommand):
         return text
 
     def done(self, lease: Extended | None) -> None:
-        self._finish(b":1\r\n" if lease is None else partial(self._extended, lease))
+        reply = b":1\r\n" if lease is None else partial(self._extended, lease)
+        self._session.guarded(self._finish, reply)
 
     def _extended(self, lease: Extended) -> bytes:
         """Composed when it is written, with the validity that is left then."""

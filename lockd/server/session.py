@@ -507,13 +507,31 @@ class Session:
 
     def _run_only(self, words: list[bytes]) -> None:
         """The usual case: one whole request, with nothing before or after it, and not in a crowd."""
-        reply = self._commands.run(self, words)
+        try:
+            reply = self._commands.run(self, words)
+        except Exception as failure:
+            self._broke(failure)
+            return
         if reply is not None:
             self.flow.say(reply)
         if self.multi is not None or self.kept_bytes:
             self._count_kept()
         if self.flow.ending:
             self.close()
+
+    def guarded(self, step: Callable[..., None], *what: object) -> None:
+        """Do this for a command that has no reply yet. It may be core that says something, and is in the
+        middle of its work."""
+        try:
+            step(*what)
+        except Exception as failure:
+            self._broke(failure)
+
+    def _broke(self, failure: Exception) -> None:
+        """A reply is missing, and those after it would be taken for those of other commands. What its app is
+        not told of is given back when the connection has ended."""
+        self.shared.incidents.internal_error("a command failed", failure)
+        self.close()
 
     def _run(self, until_ns: int) -> bool:
         """As `Work`: run what has arrived, but not so much at a time that others have to wait."""
@@ -523,9 +541,7 @@ class Session:
         try:
             flow.turn(lambda: perf_counter_ns() < until_ns)
         except Exception as failure:
-            # Its reply is missing, and the replies after it would be taken for those of other commands.
-            self.shared.incidents.internal_error("a command failed", failure)
-            self.close()
+            self._broke(failure)
             return False
         if self.kept_bytes or flow.kept_bytes or self.multi or flow.pending_bytes > UNCOUNTED_BYTES:
             self._count_kept()

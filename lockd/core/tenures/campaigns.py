@@ -303,7 +303,7 @@ class Campaigns:
         recall, queue.recall = queue.recall, None
         holder = queue.first()
         if recall is not None and recall.refused and holder is not None:
-            self._watcher.asked_back(holder.label, end, now_ns - recall.since_ns)
+            self._turns.aside(self._watcher.asked_back, holder.label, end, now_ns - recall.since_ns)
 
     def _name_of(self, terms: Terms) -> bytes:
         """The name under which this agent waits."""
@@ -419,7 +419,7 @@ class Campaigns:
 
     def _second_round(self, attempt: Attempt, now_ns: int) -> None:
         """The masters named different fences: propose one to a quorum (rule 6)."""
-        self._watcher.fence_round()
+        self._turns.aside(self._watcher.fence_round)
         timeout_ns = min(self._timeout_ns, attempt.ttl_ms * NS_PER_MS // 2)
         proposal = FenceRound(
             attempt.resource, self.hint(attempt.resource, now_ns), attempt=attempt, quorum=self._quorum,
@@ -472,7 +472,6 @@ class Campaigns:
             return
         holder = queue.tried_for
         assert holder is not None
-        queue.attempt = queue.tried_for = None
         self._answer_time.took(now_ns - attempt.t1_ns)
         tenure = Tenure(attempt, cut_ns)
         if attempt.recalled:
@@ -481,6 +480,7 @@ class Campaigns:
         lease = Lease(
             tenure, holder, attempt.token, tenure.next_fence(), began_ns=tenure.began_ns, now_ns=now_ns
         )
+        queue.attempt = queue.tried_for = None
         self.grants(queue, lease, now_ns)
         if holder.detached:
             self._turned_down(queue, held_here(lease, now_ns), now_ns)
@@ -499,8 +499,8 @@ class Campaigns:
         queue.tries = 0
         queue.refusal = queue.place = None
         self._granted(queue, lease, now_ns)
-        self._watcher.granted(lease, now_ns - holder.asked_ns)
-        holder.granted(lease, now_ns)
+        self._turns.aside(self._watcher.granted, lease, now_ns - holder.asked_ns)
+        self._turns.aside(holder.granted, lease, now_ns)
         if holder.named:
             self.share(queue, lease, now_ns)
         if queue.impatient and not holder.detached:
@@ -513,13 +513,13 @@ class Campaigns:
             cancel(queue.leaves(holder))
             self.waiting -= 1
             self.names.waits_no_more(holder)
-            holder.granted(lease, now_ns)
+            self._turns.aside(holder.granted, lease, now_ns)
 
     def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:
         """What the try left is given back before any back-off (rule 3). If a quorum had it, others have to be
         told that it is free."""
         assert queue.tried_for is not None
-        self._watcher.tried_in_vain(queue.tried_for.label, refusal.code)
+        self._turns.aside(self._watcher.tried_in_vain, queue.tried_for.label, refusal.code)
         queue.attempt = queue.tried_for = None
         place = queue.place if attempt.place and queue.has_patient and not attempt.asks else None
         self._give_back(attempt, How.TENURE if attempt.agreed else How.TRY, now_ns, place)
@@ -616,5 +616,5 @@ class Campaigns:
         if holder.named:
             self.names.waits_no_more(holder)
         if holder.counted:
-            self._watcher.refused(holder.label, refusal, now_ns - holder.asked_ns)
-        holder.refused(refusal)
+            self._turns.aside(self._watcher.refused, holder.label, refusal, now_ns - holder.asked_ns)
+        self._turns.aside(holder.refused, refusal)

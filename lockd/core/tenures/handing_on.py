@@ -33,6 +33,7 @@ class HandingOn:
     ) -> None:
         self._masters = means.masters
         self._watcher = means.watcher
+        self._turns = means.turns
         self._journal = means.journal
         self._votes = means.votes
         self._quorum = means.votes.quorum
@@ -115,7 +116,7 @@ class HandingOn:
     def _hand_to(self, queue: Queue, tenure: Tenure, holder: Holder, now_ns: int) -> None:
         tenure.is_handed_on(now_ns, self._turn_ms)
         lease = self._campaigns.next_lease(tenure, holder, now_ns)
-        self._watcher.handed_on(lease)
+        self._turns.aside(self._watcher.handed_on, lease)
         self._campaigns.grants(queue, lease, now_ns)
         self._answer(queue)
 
@@ -152,7 +153,7 @@ class HandingOn:
     def _ask_for_fences(self, queue: Queue, tenure: Tenure, now_ns: int) -> None:
         """The next block, from masters that show this tenure (rule 6)."""
         self._journal.ending(tenure)
-        self._watcher.fence_round()
+        self._turns.aside(self._watcher.fence_round)
         proposal = FenceRound(
             tenure.resource, self._campaigns.hint(tenure.resource, now_ns), nonce=tenure.nonce,
             size=NEXT_BLOCK, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,

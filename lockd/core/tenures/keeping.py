@@ -107,7 +107,7 @@ class Keeping:
         self._kept.give_back(kept.account, 1)
         if why is KeptEnd.LOCKED:
             self._unlocked_ns.put(kept.account, queue.resource, kept.since_ns)
-        self._watcher.kept_no_more(kept.label, why, now_ns - kept.since_ns)
+        self._turns.aside(self._watcher.kept_no_more, kept.label, why, now_ns - kept.since_ns)
 
     def give_back(self, now_ns: int) -> None:
         """Everything that is kept. Not at once: there may be thousands."""

@@ -212,7 +212,7 @@ class Renewals:
             extension.refused(expired(lease))
         else:
             worked = self._worked(tenure, extension, now_ns)
-            self._watcher.renewed(lease, worked)
+            self._turns.aside(self._watcher.renewed, lease, worked)
             if worked:
                 self._proven(lease, extension, now_ns)
             else:
@@ -284,7 +284,7 @@ class Renewals:
         if extension.reply is not None:
             extension.done(Extended(lease.token, lease.fence, lease.deadline_ns, lease.holder.bound))
         else:
-            lease.holder.renewed(lease)
+            self._turns.aside(lease.holder.renewed, lease)
         if lease.let_go_ns is None:
             self.look_again(lease, self._next_look_ns(lease))
         self._put_back(tenure, extension, now_ns)
@@ -369,7 +369,7 @@ class Renewals:
         """
         lease.loss = "it was released through another agent"
         lease.deadline_ns = min(lease.deadline_ns, now_ns)
-        lease.holder.lost(lease, lease.loss)
+        self._turns.aside(lease.holder.lost, lease, lease.loss)
         self._returns.release(lease.tenure, now_ns)
         self._returns.over(lease, "released elsewhere", now_ns)
 
@@ -415,8 +415,8 @@ class Renewals:
         lease.loss = reason
         lease.lost_by = by
         self.note(lease)
-        self._watcher.lost(lease, reason)
-        lease.holder.lost(lease, reason)
+        self._turns.aside(self._watcher.lost, lease, reason)
+        self._turns.aside(lease.holder.lost, lease, reason)
         # After that: a request that waits for the extension gets this loss as its answer, and need not be
         # told twice.
         self._returns.ask_no_more(lease.tenure, now_ns)

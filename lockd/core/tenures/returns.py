@@ -60,7 +60,7 @@ class Returns:
         if not tenure.terms.detached:
             self._journal.ending(tenure)
         if tenure.turn is not None and tenure.turn.recalled_ns is not None:
-            self._watcher.turn_over(tenure.label, now_ns - tenure.turn.recalled_ns)
+            self._turns.aside(self._watcher.turn_over, tenure.label, now_ns - tenure.turn.recalled_ns)
         release = Release(
             tenure.resource, tenure.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=tenure.until_ns,
             settled=self._gave_back, patient=patient, reply=reply, before=tenure.before,
@@ -149,8 +149,8 @@ class Returns:
         cancel(lease.timer)
         lease.timer = None
         self.held -= 1
-        self._watcher.released(lease, why, now_ns)
-        lease.holder.ended(lease)
+        self._turns.aside(self._watcher.released, lease, why, now_ns)
+        self._turns.aside(lease.holder.ended, lease)
 
     def tenure_over(self, queue: Queue, now_ns: int) -> None:
         """The next in line tries."""

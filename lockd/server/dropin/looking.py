@@ -7,6 +7,7 @@ lock is free still has to take it.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from lockd.clock import boottime_ns
 from lockd.core.errors import ErrorWord
@@ -153,7 +154,11 @@ class Looking:
             self._asked[asked] = task
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
-        task.add_done_callback(lambda done: told(self._as_known(resource, self._outcome(done))))
+
+        def tell(done: "asyncio.Task[Seen | Refusal | None]") -> None:
+            told(self._as_known(resource, self._outcome(done)))
+
+        task.add_done_callback(partial(session.guarded, tell))
 
     def _outcome(self, done: "asyncio.Task[Seen | Refusal | None]") -> Seen | Refusal | None:
         failure = done.exception()

@@ -51,7 +51,7 @@ class ManyKeys:
     def _next(self) -> None:
         if self._left:
             # Core may be in the middle of its work.
-            asyncio.get_running_loop().call_soon(self._begin, self._left.pop())
+            asyncio.get_running_loop().call_soon(self.session.guarded, self._begin, self._left.pop())
         elif self._operation.keys is Keys.EACH:
             self._answer(replies.integer(len(self._changed)))
         else:
@@ -100,7 +100,7 @@ class ManyKeys:
                 self._answer(reply)
 
         for part in taken:
-            part.give_back(PlainReply(is_back, is_back))
+            part.give_back(PlainReply(self.session, is_back, is_back))
         if not taken:
             self._answer(reply)
 

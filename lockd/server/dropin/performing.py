@@ -250,7 +250,11 @@ class OneKey:
 
     def _release_value(self, value: bytes) -> None:
         if self._ask_for_unknown("unlock", value):
-            reply = PlainReply(self._released, lambda refusal: self._not_held(refusal, self._says_of_others))
+            reply = PlainReply(
+                self._session,
+                self._released,
+                lambda refusal: self._not_held(refusal, self._says_of_others),
+            )
             self._ground.shared.locks.release(self._resource, value, reply, boottime_ns())
 
     def _released(self, _lease: Extended | None) -> None:
@@ -402,7 +406,9 @@ class OneKey:
         elif self._ask_for_unknown("extend", value):
             self._is_named(value)
             self._begun_ns = boottime_ns()
-            reply = PlainReply(self._extended, lambda refusal: self._not_held(refusal, not_mine))
+            reply = PlainReply(
+                self._session, self._extended, lambda refusal: self._not_held(refusal, not_mine)
+            )
             self._ground.shared.locks.set_ttl(self._resource, value, ttl_ms, reply, boottime_ns())
 
     def _is_named(self, value: bytes) -> None:
@@ -445,6 +451,7 @@ class OneKey:
         else:
             self._is_named(value)
             reply = PlainReply(
+                self._session,
                 lambda _lease: self._says(Found(State.OWN, value, 0)),
                 lambda refusal: self._not_held(refusal, lambda: self._says(FREE)),
             )

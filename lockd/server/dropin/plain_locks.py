@@ -75,12 +75,12 @@ class PlainLock(LockRequest):
         self._says = self._refused = _heard
         return asker
 
-    def granted(self, lease: Lease, now_ns: int) -> None:
+    def _is_granted(self, lease: Lease) -> None:
         session = self.session
+        self.is_told_on(session, lease)
+        self.holds(lease)
         self._is_answered()
         says, refused = self._asker()
-        self.holds(lease)
-        self.is_told_on(session, lease)
         if session.is_gone and not self.detached:
             session.came_too_late(lease)
             refused(GONE)
@@ -118,7 +118,7 @@ class PlainLock(LockRequest):
         while."""
         return boottime_ns() >= lease.deadline_ns - self._min_validity_ns
 
-    def refused(self, refusal: Refusal) -> None:
+    def _is_refused(self, refusal: Refusal) -> None:
         session = self.session
         self._is_answered()
         if refusal.code.kind is Kind.UNAVAILABLE:
@@ -129,7 +129,7 @@ class PlainLock(LockRequest):
         elif session.shared.log.debug_on:
             log_event(session, "refused", self.resource, why=str(refusal))
         # The next step may ask core for more, and core is in the middle of its work.
-        asyncio.get_running_loop().call_soon(self._asker()[1], refusal)
+        asyncio.get_running_loop().call_soon(session.guarded, self._asker()[1], refusal)
 
 
 def is_too_late(lease: Lease) -> bool:
@@ -138,15 +138,16 @@ def is_too_late(lease: Lease) -> bool:
 
 
 class PlainReply:
-    """Receives the answer to a release or an extension by value: core's `Reply`."""
+    """Receives the answer to a release or an extension by value, for this connection: core's `Reply`."""
 
-    __slots__ = ("_done", "_refused")
+    __slots__ = ("_done", "_refused", "_session")
 
-    def __init__(self, done: Callable[[Extended | None], None], refused: Refused) -> None:
+    def __init__(self, session: Session, done: Callable[[Extended | None], None], refused: Refused) -> None:
+        self._session = session
         self._done, self._refused = done, refused
 
     def done(self, lease: Extended | None) -> None:
-        self._done(lease)
+        self._session.guarded(self._done, lease)
 
     def refused(self, refusal: Refusal) -> None:
-        self._refused(refusal)
+        self._session.guarded(self._refused, refusal)

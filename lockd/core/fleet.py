@@ -122,6 +122,11 @@ class Fleet(Generic[AnyLink]):
     def voting(self) -> int:
         return self.voters.voting
 
+    def giving(self) -> int:
+        """Those of them that did not refuse the last vote that they were asked for, by an error such as OOM,
+        MISCONF or NOREPLICAS."""
+        return self.voters.voting & ~sum(link.bit for link in self._up if link.refuses)
+
     def barred_by_clock(self) -> int:
         return self.voters.barred & self.voters.up
 
@@ -290,4 +295,8 @@ class Fleet(Generic[AnyLink]):
         """Why a master has no vote now; '' when it has one."""
         if link.state is not State.UP:
             return f"{link.state}: {link.reason}" if link.reason else str(link.state)
-        return self.voters.distrust[link.index] or ("" if link.introduced else "not introduced yet")
+        if distrust := self.voters.distrust[link.index]:
+            return distrust
+        if link.refuses:
+            return f"it refuses votes: {link.refuses}"
+        return "" if link.introduced else "not introduced yet"

@@ -144,6 +144,8 @@ class Link:
         self.reason = "not connected yet"
         self.facts: MasterFacts | None = None
         self.introduced = False
+        self.refuses = ""
+        """With what error it has refused its last vote; '': it has not."""
         self.blank_since_ns: int | None = None
         self.numbered: Numbered | None = None
         """While it is being admitted: the number that was written on the others."""
@@ -285,6 +287,8 @@ class Link:
         # A master that refuses a try says which lease it has.
         holder_nonce = reply.pop() if len(reply) == 4 else b""
         status, value, master_us = reply
+        if self.refuses:
+            self._refuses_votes("", now_ns)
         if self._watch.observe(sent_ns, now_ns, master_us):
             listener.weigh(now_ns)
         if status == NO_IDENTITY and self._looks_first(ballot, payload, sent_ns):
@@ -374,8 +378,15 @@ class Link:
             self._keep(ballot, payload)
         elif ballot.pending & self.bit and not isinstance(ballot, Release):
             self._listener.not_counted(self, "error")
+            self._refuses_votes(error.split(" ", 1)[0], now_ns)
         self._unanswered(ballot, f"error {error.split(' ', 1)[0]}", now_ns)
         self.look_closer()
+
+    def _refuses_votes(self, error: str, now_ns: int) -> None:
+        """It is asked all the same: nothing else shows when it votes again."""
+        before, self.refuses = self.refuses, error
+        if bool(before) != bool(error):
+            self._listener.state_changed(self, now_ns)
 
     def _scripts_are_gone(self, now_ns: int) -> None:
         if self._dropped:

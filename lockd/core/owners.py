@@ -241,6 +241,10 @@ class Connection:
         self._untold.pop(lease, None)
         self._covered.pop(lease, None)
 
+    def has_written(self, lease: Lease) -> bool:
+        """Its app may have read of it here."""
+        return lease in self._last or lease in self._covered
+
     def _carries(self, lease: Lease) -> bool:
         return lease in self._last or lease in self._untold or lease in self._covered
 

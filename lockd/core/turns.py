@@ -129,12 +129,16 @@ class Turns:
         return job
 
     def aside(self, tell: Callable[..., None], *what: object) -> None:
-        """Tell somebody who has no say in what goes on, such as what counts it. What that raises is raised in
-        a turn of its own: what goes on is not left half done."""
+        """Tell somebody who has no say in what goes on, such as what counts it. What that raises is
+        raised again in another turn: what goes on is not left half done."""
         try:
             tell(*what)
         except Exception as failure:
-            self.at(HOUSE, 0, _raise, failure)
+            self.fails(failure)
+
+    def fails(self, failure: Exception) -> None:
+        """Raise this in another turn, where it is reported."""
+        self.at(HOUSE, 0, _raise, failure)
 
     def _share_of(self, account: str) -> Share:
         share = self._shares.get(account)

@@ -11,18 +11,18 @@ class FleetView(Measured):
     """The fleet at one instant."""
 
     def __init__(self, fleet: Fleet, now_ns: int) -> None:
-        self._voting = fleet.voting()
+        self._voting = fleet.giving()
         self._clocks = fleet.clocks
         self._slew_ppm = fleet.slewing.ppm
         self._now_ns = now_ns
         self._links = {link.master.name: link for link in fleet.links}
         self._facts = {name: link.facts for name, link in self._links.items()}
 
-    @gauge("Masters that have a vote.")
+    @gauge("Masters that have a vote, and gave the last one that they were asked for.")
     def masters_voting(self) -> int:
         return self._voting.bit_count()
 
-    @gauge("Whether a master has a vote: 1 or 0.", by="master")
+    @gauge("Whether a master has a vote, and gave the last one that it was asked for: 1 or 0.", by="master")
     def master_vote(self) -> dict[str, int]:
         return {name: self._voting >> link.index & 1 for name, link in self._links.items()}
 

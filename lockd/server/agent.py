@@ -418,7 +418,7 @@ class Agent:
             state=str(link.state),
             vote=int(not reason),
             reason=reason,
-            voting=self.fleet.voting().bit_count(),
+            voting=self.fleet.giving().bit_count(),
         )
 
     def _clocks_moved(self, now_ns: int) -> None:
@@ -453,7 +453,7 @@ class Agent:
         return time.monotonic() - self._beaten_s < _ALIVE_S
 
     def _ready(self) -> tuple[bool, str]:
-        voting = self.fleet.voting().bit_count()
+        voting = self.fleet.giving().bit_count()
         reasons = [self.fleet.why_not(link.index) for link in self.fleet.links if self.fleet.refusal_of(link)]
         if self.locks.draining:
             return False, "draining"

@@ -32,17 +32,17 @@ class Part(LockRequest):
         super().__init__(whole.session, resource, lock_class, ttl_ms)
         self.whole = whole
 
-    def granted(self, lease: Lease, now_ns: int) -> None:
+    def _is_granted(self, lease: Lease) -> None:
         if lease.holder is self:
             self.holds(lease)
-        self.whole.part_granted(self, lease, now_ns)
+        self.whole.part_granted(self, lease, boottime_ns())
 
     def holds(self, lease: Lease) -> None:
         # It is not counted twice.
         self.whole.session.lock_has(self.whole, 1)
         super().holds(lease)
 
-    def refused(self, refusal: Refusal) -> None:
+    def _is_refused(self, refusal: Refusal) -> None:
         self.whole.parts_of_core.refused(self, refusal, boottime_ns())
 
     def lost(self, lease: Lease, reason: str) -> None:
@@ -117,7 +117,7 @@ class JointRequest(Place):
         self.parts_of_core.granted(part, lease, now_ns)
 
     def granted(self, leases: list[Lease], fresh: list[Lease], now_ns: int) -> None:
-        self.session.guarded(self._is_granted, leases, fresh)
+        self.session.guarded(self._is_granted, leases, fresh, granted=fresh)
 
     def _is_granted(self, leases: list[Lease], fresh: list[Lease]) -> None:
         session = self.session

@@ -110,15 +110,15 @@ class LockRequest(Place):
         self.session.lock_answered(self)
 
     def granted(self, lease: Lease, now_ns: int) -> None:
-        self.session.guarded(self._is_granted, lease)
+        fresh = (lease,) if lease.holder is self else ()
+        self.session.guarded(self._is_granted, lease, granted=fresh)
 
     def _is_granted(self, lease: Lease) -> None:
         session = self.session
         first = lease.holder
         if first is self:
-            # First of all: should the rest fail, it is given back with the connection.
-            self.is_told_on(session, lease)
             self.holds(lease)
+            self.is_told_on(session, lease)
         session.lock_answered(self)
         if session.is_gone:
             if first is self:

@@ -3,7 +3,8 @@ their owners (core/owners.py)."""
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from time import perf_counter_ns
 from typing import Any, Protocol, TypeVar
@@ -260,37 +261,57 @@ class Session:
             self._transport = None
             return
         # While its file is there.
-        delivery = self._last_delivery(exc) if self.ties.in_question else Delivery.READ
-        if not (self._has_read_all or self.closing or self.flow.ending or self._cut_off):
-            self._parser.feed(unread_from(self._file))
+        # If that fails, its app may have read of it.
+        delivery = Delivery.UNREAD if self.ties.in_question else Delivery.READ
+        with self._all_the_same():
+            if self.ties.in_question:
+                delivery = self._last_delivery(exc)
+            if not (self._has_read_all or self.closing or self.flow.ending or self._cut_off):
+                self._parser.feed(unread_from(self._file))
         self._transport = None
         self.closing = True
+        self.shared.sessions.discard(self)
+        self.shared.quotas.disconnected(self.usage)
+        steps = (self._end_readings, self._end_waiting, partial(self._end_leases, delivery), self._end_flow)
+        for step in steps:
+            with self._all_the_same():
+                step()
+        # Nothing that is over refers to what refers to it.
+        self.last_taken = None
+        self.ties.port = _Ended(self.shared)
+
+    @contextmanager
+    def _all_the_same(self) -> Iterator[None]:
+        """Its end goes on, whatever fails of it."""
+        try:
+            yield
+        except Exception as failure:
+            self.shared.incidents.internal_error("the end of a connection failed", failure)
+
+    def _end_readings(self) -> None:
         for task in self._tasks:
             task.cancel()
-        shared = self.shared
-        shared.sessions.discard(self)
-        shared.buffers.forget(self)
-        shared.hang_ups.forget(self)
+        self.shared.buffers.forget(self)
+        self.shared.hang_ups.forget(self)
         if self.notifies:
-            shared.losses.listens_no_more(self, list(self._untold.values()))
+            self.shared.losses.listens_no_more(self, list(self._untold.values()))
             self._untold.clear()
+
+    def _end_waiting(self) -> None:
         if self.waiting:
             # When thousands in one line go together, each makes the next one try.
-            shared.endings.begin(self.account, self._withdraw, few=len(self.waiting) <= AT_ONCE)
-        self._end_leases(delivery)
-        # A lease refers to its session, but that need not keep what it once read, nor news it still had to
-        # tell.
+            self.shared.endings.begin(self.account, self._withdraw, few=len(self.waiting) <= AT_ONCE)
+
+    def _end_flow(self) -> None:
+        """A lease refers to its session, but that need not keep what it once read, nor news it still had to
+        tell."""
         unread, self._parser = self._parser, _DEAF
         self.flow.close()
         waited = self.flow.give_up_waiting()
         if waited:
-            shared.endings.add(self.account, partial(self._begin_givings_back, waited))
+            self.shared.endings.add(self.account, partial(self._begin_givings_back, waited))
         if unread.pending_bytes and self.multi is None:
-            shared.endings.add(self.account, partial(self._give_back, unread))
-        shared.quotas.disconnected(self.usage)
-        # Nothing that is over refers to what refers to it.
-        self.last_taken = None
-        self.ties.port = _Ended(shared)
+            self.shared.endings.add(self.account, partial(self._give_back, unread))
 
     def _end_leases(self, delivery: Delivery) -> None:
         """When the agent stops, holders keep what they hold (rule 13): they are alive, and only the agent
@@ -519,17 +540,20 @@ class Session:
         if self.flow.ending:
             self.close()
 
-    def guarded(self, step: Callable[..., None], *what: object) -> None:
+    def guarded(self, step: Callable[..., None], *what: object, granted: Iterable[Lease] = ()) -> None:
         """Do this for a command that has no reply yet. It may be core that says something, and is in the
-        middle of its work."""
+        middle of its work. granted: these are given back if that fails before its app can have read of
+        them."""
         try:
             step(*what)
         except Exception as failure:
             self._broke(failure)
+            for lease in granted:
+                if not (lease.told or self.ties.has_written(lease)):
+                    self.came_too_late(lease)
 
     def _broke(self, failure: Exception) -> None:
-        """A reply is missing, and those after it would be taken for those of other commands. What its app is
-        not told of is given back when the connection has ended."""
+        """A reply is missing, and those after it would be taken for those of other commands."""
         self.shared.incidents.internal_error("a command failed", failure)
         self.close()
 
@@ -635,8 +659,8 @@ class Session:
             self.hung_up()
 
     def lock_starts(self, request: Waiting, cost: Cost) -> None:
-        self.waiting[request] = cost
         self.shared.quotas.waits(self.usage, cost)
+        self.waiting[request] = cost
         if self._hung_up:
             asyncio.get_running_loop().call_soon(self.hung_up)
 

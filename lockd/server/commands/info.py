@@ -106,7 +106,7 @@ class Info:
                 "waiters": self._locks.waiting,
                 "masters": len(self._fleet.links),
                 "quorum": config.quorum,
-                "masters_voting": self._fleet.voting().bit_count(),
+                "masters_voting": self._fleet.giving().bit_count(),
                 "clock_slew_ppm": self._fleet.slewing.ppm,
                 "draining": int(self._locks.draining),
                 "canary_failures": canary.failures,

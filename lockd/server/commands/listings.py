@@ -336,7 +336,7 @@ def master_rows(fleet: Fleet) -> list[dict[str, Any]]:
                 "name": link.master.name,
                 "address": link.master.address,
                 "state": str(link.state),
-                "vote": fleet.voting() >> link.index & 1,
+                "vote": fleet.giving() >> link.index & 1,
                 "reason": link.reason or fleet.refusal_of(link),
                 "rtt_us": link.round_trip_ns // 1000,
                 "clock_offset_us": fleet.clocks.off_median_us(link.index, now_ns),

@@ -77,9 +77,9 @@ class PlainLock(LockRequest):
 
     def _is_granted(self, lease: Lease) -> None:
         session = self.session
-        self.is_told_on(session, lease)
-        self.holds(lease)
         self._is_answered()
+        self.holds(lease)
+        self.is_told_on(session, lease)
         says, refused = self._asker()
         if session.is_gone and not self.detached:
             session.came_too_late(lease)

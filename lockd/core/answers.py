@@ -10,6 +10,7 @@ from typing import Any
 
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import (
+    ASKED,
     HELD_OUT,
     MISCOUNTS,
     MISSING,
@@ -63,7 +64,7 @@ _UNUSED = range(-(1 << 63), 1 << 63)
 
 _BOUNDS: dict[type[Ballot], dict[int, range]] = {
     Attempt: {
-        YES: _FENCE, OTHERS: _TTL_MS, RESERVED: _GRACE_MS,
+        YES: _FENCE, OTHERS: _TTL_MS, ASKED: _TTL_MS, RESERVED: _GRACE_MS,
         NO_IDENTITY: _ZERO, TTL_TOO_LONG: _UNUSED, MISCOUNTS: _UNUSED,
     },
     FenceRound: {
@@ -101,7 +102,7 @@ def flaw_of(ballot: Ballot, reply: Any, most: int) -> Flaw | None:
     bounds = _BOUNDS[kind].get(status)
     if bounds is None:
         return Flaw.NONSENSE
-    if status == OTHERS and kind is Attempt:
+    if status in (OTHERS, ASKED) and kind is Attempt:
         if words != 4 or not _is_nonce(reply[3]):
             return Flaw.NONSENSE
     elif words != 3:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from lockd.core.leases import Holder, Lease
 from lockd.core.locks import Locks
+from lockd.core.refusals import BROKEN
 from lockd.core.values import Refusal
 
 
@@ -141,7 +142,11 @@ class Joint:
     def _go_on(self, now_ns: int) -> None:
         self._scheduled = False
         if not self._over:
-            self._take_step(now_ns)
+            try:
+                self._take_step(now_ns)
+            except Exception as failure:
+                self._locks.turns.fails(failure)
+                self._fail(BROKEN, now_ns)
         if self._over and not self._scheduled:
             self._is_over_now(now_ns)
 

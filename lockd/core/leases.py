@@ -11,6 +11,7 @@ from lockd.core.ballots.proof import Proof
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.fences import BLOCK
 from lockd.core.notices import Kind
+from lockd.core.plain_values import is_plain
 from lockd.core.turns import Job
 from lockd.core.validity import NS_PER_MS, deadline_ns, drift_ns, longest_ttl_ms, notice_ns
 from lockd.core.values import Bound, Refusal, Terms
@@ -21,12 +22,20 @@ def on_masters(terms: Terms, token: bytes, mark: bytes = b"") -> bytes:
     that don't know the lease may extend it, and who it began for; then the mark of where it was put back;
     last, since it may have any bytes, the token that its app names it by, where that is shown.
 
-    A session lock ends with its process, so only its own agent extends it: for all others the time is 0 ms.
+    A session lock ends with its process, so only its own agent extends it: for all others the time is 0 ms,
+    written as 00 where that agent may keep it without a lease. What one host may do to another's waiting is
+    on the masters: the configuration of the other may not know of it.
     """
-    text = b"%d %b" % (terms.max_hold_ms if terms.detached else 0, terms.owner)
+    kept = b"00" if may_be_kept(terms) else b"0"
+    text = b"%b %b" % (b"%d" % terms.max_hold_ms if terms.detached else kept, terms.owner)
     if mark:
         text += b" " + mark
     return text + b" =" + token if token else text
+
+
+def may_be_kept(terms: Terms) -> bool:
+    """Whether its tenure may stay without a lease. One that has an app's own value belongs to that alone."""
+    return terms.keep_ms > 0 and not (terms.detached or is_plain(terms.value))
 
 
 def owner_of(host: bytes, pid: int, uid: int) -> bytes:

@@ -41,9 +41,11 @@ class Reply(Protocol):
 class Terms(Protocol):
     """What the masters are told of a lease in addition to its name and its TTL: for how long it may be held,
     whose it is, and the token that its app chose; b'': the app chose none, and the nonce of the try becomes
-    its token. account: who pays for it here, and is served in turn (core/turns.py)."""
+    its token. keep_ms: for how long its agent may keep it without a lease. account: who pays for it here, and
+    is served in turn (core/turns.py)."""
 
     max_hold_ms: int
+    keep_ms: int
     detached: bool
     owner: bytes
     account: str

@@ -308,7 +308,7 @@ def _copy(fleet: Fleet, link: Link, lease: Any, ttl_ms: Any) -> Copy | None:
     nonce, granted_us, max_hold_ms, host, pid, uid, token = found.groups()
     master_us = (boottime_ns() + fleet.clocks.watches[link.index].offset_ns) // 1000
     held_ms = max(0, (master_us - int(granted_us)) // 1000)
-    is_detached, value = max_hold_ms != b"0", value_of(token)
+    is_detached, value = int(max_hold_ms) > 0, value_of(token)
     return Copy(link.index, nonce, host, int(pid), int(uid), ttl_ms, held_ms, is_detached, value)
 
 

@@ -250,14 +250,17 @@ class Store:
                 mine = Place(now_us - waited_us, now_us + LIVES_US, grace_ms)
                 self._wait_in_line(resource, place, mine, key)
             left_ms = key.expires_ms - now_ms
-            if asker and key.host is not None and key.text.split(b" ")[2] == b"0":
+            if key.reserved is not None:
+                return 5, left_ms
+            asks = bool(asker) and key.text.split(b" ")[2] == b"00"
+            if asks and key.host is not None:
                 self.published.append((key.host, b"ask %b %b %b" % (key.nonce, asker, resource)))
-            return (0, left_ms, key.nonce) if key.reserved is None else (5, left_ms)
+            return 6 if asks else 0, left_ms, key.nonce
         else:
             key.expires_ms = now_ms + ttl_ms
         self.counters[slot] = last
         if place:
-            self._has_its_turn(resource, place, nonce, now_us, detached=not terms.startswith(b"0 "))
+            self._has_its_turn(resource, place, nonce, now_us, detached=not terms.startswith(b"0"))
         return 1, fence
 
     # Who waits

@@ -433,8 +433,8 @@ MUTATIONS = (
             ),
             Edit(
                 RENEWALS,
-                "            self._watcher.renewed(lease, worked)\n",
-                "            self._put_back(tenure, extension, now_ns)\n            self._watcher.renewed(lease, worked)\n",
+                "            self._turns.aside(self._watcher.renewed, lease, worked)\n",
+                "            self._put_back(tenure, extension, now_ns)\n            self._turns.aside(self._watcher.renewed, lease, worked)\n",
             ),
             Edit(
                 RENEWALS,
@@ -1399,9 +1399,41 @@ MUTATIONS = (
     one(
         "what was DETACHED is kept",
         7,
+        LEASES,
+        "return terms.keep_ms > 0 and not (terms.detached or is_plain(terms.value))",
+        "return terms.keep_ms > 0 and not is_plain(terms.value)",
+        simulated=False,
+    ),
+    one(
+        "what no master shows to be kept is kept",
+        7,
         KEEPING,
-        "if not holder.keep_ms or holder.detached or",
-        "if not holder.keep_ms or",
+        "if not (may_be_kept(holder) and may_be_kept(lease.tenure.terms)):",
+        "if not may_be_kept(holder):",
+        simulated=False,
+    ),
+    one(
+        "who does not keep does not ask",
+        7,
+        CAMPAIGNS,
+        "        attempt.asks = True\n",
+        "        attempt.asks = queue.tried_for is not None and queue.tried_for.keep_ms > 0\n",
+        simulated=False,
+    ),
+    one(
+        "what fails where a grant is counted stops the grant",
+        13,
+        "lockd/core/turns.py",
+        "        except Exception as failure:\n            self.fails(failure)\n",
+        "        except ZeroDivisionError as failure:\n            self.fails(failure)\n",
+        simulated=False,
+    ),
+    one(
+        "what could not be noted is held",
+        13,
+        LOCKS,
+        '        self._refuse_as_broken(queue, lease.holder, now_ns)\n        self._returns.end(lease, "app gone", now_ns)\n',
+        "        self._refuse_as_broken(queue, lease.holder, now_ns)\n",
         simulated=False,
     ),
     one(
@@ -2183,9 +2215,9 @@ MUTATIONS = (
     one(
         "what a value was locked with is kept, and shown elsewhere as held",
         4,
-        KEEPING,
-        " or is_plain(holder.value):",
-        ":",
+        LEASES,
+        "return terms.keep_ms > 0 and not (terms.detached or is_plain(terms.value))",
+        "return terms.keep_ms > 0 and not terms.detached",
         simulated=False,
     ),
     one(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import Enum
 
-from lockd.core.ballots.ballot import OTHERS, REFUSALS, RESERVED, YES, Ballot
+from lockd.core.ballots.ballot import ASKED, OTHERS, REFUSALS, RESERVED, YES, Ballot
 from lockd.core.ballots.proof import Proof
 from lockd.core.fences import slot_of
 from lockd.core.values import Terms
@@ -32,7 +32,8 @@ class Attempt(Ballot):
 
     place: the name under which this host waits, for waited_us so far, with the grace_ms that it needs; b'':
     it does not wait. asks: it does not wait, and asks the present holder's agent, under that place, whether
-    the tenure is only kept. recalled: others wait for it already, before it is granted.
+    the tenure is only kept. has_asked: a master has passed that on. recalled: others wait for it already,
+    before it is granted.
     """
 
     __slots__ = (
@@ -41,6 +42,7 @@ class Attempt(Ballot):
         "asks",
         "fences",
         "grace_ms",
+        "has_asked",
         "hint",
         "holder_nonces",
         "nonce",
@@ -93,7 +95,7 @@ class Attempt(Ballot):
         self.reserved_ms: tuple[int, ...] = ()
         self.place = b""
         self.waited_us = self.grace_ms = 0
-        self.asks = self.recalled = False
+        self.asks = self.has_asked = self.recalled = False
         self.fences: tuple[int, ...] = ()
 
     def answered(
@@ -111,7 +113,8 @@ class Attempt(Ballot):
                 self.fences = (*named, named[0] if named and named[0] == value else value)
         else:
             self.absent |= bit
-            if status == OTHERS and counts:
+            if status in (OTHERS, ASKED) and counts:
+                self.has_asked |= status == ASKED
                 self.taken_ms += (value,)
                 self.holder_nonces += (holder_nonce,)
             elif status == RESERVED and counts:

@@ -256,15 +256,12 @@ class Campaigns:
         attempt.grace_ms = self._answer_time.grace_ms
 
     def _asks_for_it(self, queue: Queue, attempt: Attempt, now_ns: int) -> None:
-        """If tenures of its class are kept, the agent that has it is asked whether it is in use."""
-        assert queue.tried_for is not None
-        if not queue.tried_for.keep_ms:
-            return
-        if queue.recall is None:
-            queue.recall = Recall(now_ns, now_ns + self._parameters.recall_ms * NS_PER_MS)
-        elif now_ns >= queue.recall.until_ns:
-            return
-        queue.recall.freed = 0
+        """If its tenure may be kept, as the masters show, the agent that has it is asked whether it is in
+        use."""
+        if queue.recall is not None:
+            if now_ns >= queue.recall.until_ns:
+                return
+            queue.recall.freed = 0
         attempt.asks = True
         attempt.place = self._waits_as = self._name_of(attempt.terms)
 
@@ -272,8 +269,11 @@ class Campaigns:
         """The answer of the agent that has the resource. It is tried for again when a quorum of the masters
         says that it was given back, and refused when one says that it is in use."""
         queue = self.queues.get(notice.resource)
-        recall = None if queue is None else queue.recall
-        if queue is None or recall is None or notice.word != self._agent:
+        if queue is None or notice.word != self._agent:
+            return
+        attempt = queue.attempt
+        recall = queue.recall if attempt is None or not attempt.asks else self._recall_of(queue, attempt)
+        if recall is None:
             return
         if notice.kind is Kind.USED:
             recall.in_use = True
@@ -287,6 +287,13 @@ class Campaigns:
                 self._turned_down(queue, queue.refusal, now_ns)
             else:
                 self.try_next(queue, now_ns)
+
+    def _recall_of(self, queue: Queue, attempt: Attempt) -> Recall:
+        """The question to the agent that has it, which goes on from try to try."""
+        if queue.recall is None:
+            until_ns = attempt.t1_ns + self._parameters.recall_ms * NS_PER_MS
+            queue.recall = Recall(attempt.t1_ns, until_ns)
+        return queue.recall
 
     def _answered(self, queue: Queue, refusal: Refusal, now_ns: int) -> Refusal | None:
         """The refusal for requests that don't wait, once the agent that has the resource has answered, or
@@ -410,6 +417,8 @@ class Campaigns:
             return
         if attempt.outcome is AttemptOutcome.TAKEN:
             self._answer_time.took(now_ns - attempt.t1_ns)
+            if attempt.has_asked:
+                self._recall_of(queue, attempt)
             retry_ms = attempt.retry_after_ms()
             refusal = Refusal(ErrorWord.TAKEN, f"retry-after={retry_ms} held by another", retry_ms)
         elif attempt.outcome is AttemptOutcome.SPLIT:

@@ -53,7 +53,9 @@ class HandingOn:
             return False
         self._returns.lease_over(lease, why, now_ns)
         queue.lease = lease.tenure.lease = None
-        queue.returning = reply
+        if reply is not None:
+            # What could not be noted comes back here while the one before it is still to be answered.
+            queue.returning = reply
         self._go_on(queue, now_ns, proven=False)
         return True
 
@@ -78,7 +80,16 @@ class HandingOn:
         return tenure.is_ours and not is_its_own and not too_old and now_ns < tenure.deadline_ns
 
     def _go_on(self, queue: Queue, now_ns: int, *, proven: bool) -> None:
-        """It has no lease just now. proven: it was proven a moment ago, so it is not asked a second time."""
+        """It has no lease just now. proven: it was proven a moment ago, so it is not asked a second time.
+        After an error of the agent it is given back: nobody else would."""
+        try:
+            self._goes_on(queue, now_ns, proven)
+        except Exception as failure:
+            self._turns.fails(failure)
+            if queue.tenure is not None and queue.lease is None:
+                self.put_down(queue, now_ns)
+
+    def _goes_on(self, queue: Queue, now_ns: int, proven: bool) -> None:
         tenure, holder = queue.tenure, queue.first()
         assert tenure is not None
         if holder is None or not self._may_have(holder, tenure, now_ns):

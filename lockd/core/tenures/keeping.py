@@ -9,8 +9,7 @@ recall, at the end of its validity, and when its agent stops. A tenure without a
 from collections.abc import Callable
 from functools import partial
 
-from lockd.core.leases import Lease, Standing
-from lockd.core.plain_values import is_plain
+from lockd.core.leases import Lease, Standing, may_be_kept
 from lockd.core.queues import Kept, KeptEnd, Queue
 from lockd.core.stakes import Stock
 from lockd.core.tables import Table
@@ -50,7 +49,8 @@ class Keeping:
         """This lease is about to end. Returns whether it was asked for so soon after the one before that its
         tenure is kept, if nobody wants it just now. If another host waits for it, the count begins again."""
         holder = lease.holder
-        if not holder.keep_ms or holder.detached or is_plain(holder.value):
+        # Hosts that ask for it see on the masters whether its first lease could be.
+        if not (may_be_kept(holder) and may_be_kept(lease.tenure.terms)):
             return False
         before_ns = self._unlocked_ns.pop(lease.resource)
         if why != "released" or lease.tenure.turn is not None:

@@ -1,14 +1,15 @@
 -- One master's vote for a lease (rules 4, 6, 8, 9 of the design: see lockd/core/__init__.py).
 --
 -- KEYS  1 the lease   2 the fence counters (hash)
--- ARGV  1 nonce of the try  2 "max_hold_ms owner" (0: extended by its own agent only) and " =token" where the app
---         chose one  3 ttl_ms  4 fence slot  5 fence hint  6 fence block size
+-- ARGV  1 nonce of the try  2 "max_hold_ms owner" (0: extended by its own agent only; 00: which may also keep it while
+--         no app has it) and " =token" where the app chose one  3 ttl_ms  4 fence slot  5 fence hint  6 fence block size
 --       7 the place that its host waits under, "HOST AGENT", or "": nobody there waits  8 for how long it has, in us; or "asks": nobody
 --         there waits, and who has the resource is asked under that name whether it only keeps it
 --       9 the grace that it takes, in ms  last: electorate
--- Returns {status, value, time_us}, and with status 0 a fourth
+-- Returns {status, value, time_us}, and with status 0 and 6 a fourth
 --    1 granted             value = the first fence of the block reserved
 --    0 held by another     value = how many ms until it expires here; then the nonce of that lease
+--    6 the same, and its agent was asked whether it only keeps it
 --    5 reserved for the host whose turn it is     value = for how many ms
 --   -1 no identity, or not this electorate     -2 ttl above this master's ceiling (value = the ceiling in ms)
 --   -3 the fence counter is wrong: a day ahead of this clock, at 2^52, or no number
@@ -129,12 +130,11 @@ if not granted then
   end
   if place ~= '' then wait_in_line(string.match(shown, '^%S+ %d+ %d+ (%S+) '), nonce) end
   if reserved then return {5, lasts_ms, now_us} end
-  -- What is DETACHED is not kept: nobody would answer.
-  local keeper = asks and string.match(shown, '^%S+ %d+ 0 (%S+) ')
+  local keeper = asks and string.match(shown, '^%S+ %d+ 00 (%S+) ')
   if keeper then
     redis.pcall('PUBLISH', 'lockd:host:' .. keeper, 'ask ' .. nonce .. ' ' .. ARGV[7] .. ' ' .. resource)
   end
-  return {0, lasts_ms, now_us, nonce}
+  return {keeper and 6 or 0, lasts_ms, now_us, nonce}
 end
 local count, oldest, _, _, mine_until_us = others()
 if mine_until_us then call('HDEL', places, place) end
@@ -142,7 +142,7 @@ if count and count > 0 then
   recall(string.match(place, '^%S+'), ARGV[1])
   -- It rests until it is told that it is free. What is DETACHED ends at its TTL, and then nobody would tell it.
   local host, agent = string.match(oldest, '^(%S+) (.*)$')
-  if string.sub(ARGV[2], 1, 2) == '0 ' then
+  if string.sub(ARGV[2], 1, 1) == '0' then
     redis.pcall('PUBLISH', 'lockd:host:' .. host, 'held ' .. agent .. ' ' .. resource)
   end
 end

@@ -315,3 +315,15 @@ def test_the_next_agent_goes_on_with_what_was_had_of_a_kept_tenure(kept: Host):
     app = locked(kept)
     agent = kept.next_agent()
     assert (agent.did, agent.heir.value) == (Taken.GOES_ON, app.held.token)
+
+
+def test_it_is_kept_only_if_the_masters_show_that_it_may_be(host: Host):
+    """Other hosts ask for it only then. What is handed on began for another lease."""
+    once(host)
+    first = host.locked(wait_ms=60_000)
+    app = host.lock(wait_ms=60_000, keep_ms=KEEP_MS)
+    host.unlocked(first)
+    assert app.held.tenure is first.held.tenure
+    host.time.now_ns += MS
+    host.unlocked(app)
+    assert not is_kept(host)

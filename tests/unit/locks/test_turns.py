@@ -210,7 +210,7 @@ def test_who_waits_has_a_place_at_once_also_behind_a_try_of_one_who_does_not(hos
     host.lock(wait_ms=60_000)
     host.answer_all()
     host.pass_ms(0)
-    assert [attempt.place != b"" for attempt in host.asked(Attempt)] == [False, True]
+    assert [not attempt.asks for attempt in host.asked(Attempt)] == [False, True]
     assert all(place_of(host) in master.store.lines[b"r"].places for master in host.fleet.masters)
 
 

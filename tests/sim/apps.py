@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lockd.core.journal import Held as JournalEntry
-from lockd.core.leases import Lease, owner_of
+from lockd.core.leases import Lease, Loss, owner_of
 from lockd.core.values import Bound, Refusal
 from lockd.core.values import Extended as Renewal
 from tests.harness import history as h
@@ -223,7 +223,9 @@ class Request(Wanted):
         self.app.hear(self.app.renewed, lease, lease.deadline_ns, self.agent.unseen_since_ns(lease.t1_ns))
 
     def lost(self, lease: Lease, reason: str) -> None:
-        self.app.hear(self.app.lost, lease, lease.deadline_ns)
+        # Where it is gone from the masters, its agent takes the rest of its validity away with this news.
+        was_taken_away = lease.lost_by in (None, Loss.GONE, Loss.FORCED)
+        self.app.hear(self.app.lost, lease, lease.promised_ns if was_taken_away else lease.deadline_ns)
 
     def ended(self, lease: Lease) -> None:
         self.session.ties.ended(lease)

@@ -39,6 +39,7 @@ class Carrier:
     ) -> None:
         """by_user: an operator's user writes, on a connection of its own. ended: told of what came of it."""
         self._agent = agent
+        self._life = agent.life
         self._links = agent.fleet.links
         self._by_user = by_user
         self._ended = ended
@@ -57,6 +58,8 @@ class Carrier:
         self._agent.wake_after(0, self._next, partial(self._steps.throw, NotPossible(why)))
 
     def _next(self, step_after: Callable[[], Step]) -> None:
+        if self._agent.life != self._life:
+            return  # its agent has ended, and the next one has other links
         try:
             step = step_after()
         except StopIteration as end:

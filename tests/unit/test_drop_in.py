@@ -164,6 +164,8 @@ def granted(
         lock.granted(lease, apps.host.time.now_ns)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
+        while session.shared.endings.busy:
+            await asyncio.sleep(0)  # its turn may come in a later one of the loop
         apps.host.fleet.settle()
         return lease
 

@@ -228,16 +228,16 @@ class Campaigns:
             self._turned_down(queue, self._no_voters(voting), now_ns)
             return
         timeout_ns = min(self._timeout_ns, holder.ttl_ms * NS_PER_MS // 2)
-        queue.tried_for = holder
         token = holder.value or (b"" if holder.detached else self._chance.nonce())
         # If others wait, it will be handed on. If it has a value, any agent may be asked to release it.
         is_shown = holder.detached or len(queue.waiters) == 1 or is_plain(token)
         shown = token if is_shown else b""
-        attempt = queue.attempt = Attempt(
+        attempt = Attempt(
             holder, queue.resource, nonce=self._chance.nonce(), ttl_ms=holder.ttl_ms,
             hint=self.hint(queue.resource, now_ns), quorum=self._quorum, t1_ns=now_ns,
             until_ns=now_ns + timeout_ns, settled=self._tried, token=token, shown=shown,
         )  # fmt: skip
+        queue.attempt, queue.tried_for = attempt, holder
         attempt.gained_ns = self._masters.gained_ns()
         self._takes_its_place(queue, attempt, now_ns)
         attempt.put_to(self._masters.acquire(attempt))

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from lockd.core.several import Several
 from tests.harness.fleet_model import App, Host, Watched
+from tests.harness.joint import JointApp
 
 
 class Mistake(Exception):
@@ -114,3 +116,17 @@ def test_what_can_not_be_handed_on_is_given_back(host: Host, app: App, monkeypat
     host.pass_ms(0)
     assert waiter.code == "granted"
     assert waiter.held.nonce != app.held.nonce
+
+
+def test_a_list_whose_next_step_fails_is_refused_and_has_given_back_what_it_had(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+):
+    whole = JointApp(host)
+    parts = [whole.part(resource) for resource in (b"r", b"s")]
+    whole.core = Several(host.locks, whole.claims, parts, whole, min_validity_ns=0)
+    whole.core.begins(host.time.now_ns)
+    fails(monkeypatch, host.locks._masters, "acquire")
+    is_told_of(host)
+    host.pass_ms(0)
+    assert "internal error" in whole.refusal.text
+    assert (host.locks.held, host.locks.waiting, host.shown()) == (0, 0, [None] * 5)

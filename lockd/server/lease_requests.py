@@ -69,6 +69,7 @@ class LockRequest(Place):
         self.owner = session.owner
         self.account = session.account
         self.pid = session.peer.pid
+        self._holding: Holding | None = None
         self.bound = session.bound(lock_class.bound)
 
     @property
@@ -152,9 +153,9 @@ class LockRequest(Place):
 
     def holds(self, lease: Lease) -> None:
         session = self.session
-        self._usage = session.usage
-        self._holding = Holding(len(self.resource), self._renewed_ms)
-        session.shared.quotas.holds(self._usage, self._holding)
+        holding = Holding(len(self.resource), self._renewed_ms)
+        session.shared.quotas.holds(session.usage, holding)
+        self._usage, self._holding = session.usage, holding
         if self.named:
             session.shared.losses.granted_anew(session, (lease.resource, lease.token))
         if session.shared.log.debug_on:
@@ -207,7 +208,8 @@ class LockRequest(Place):
         ties.ended(lease)
         if ties.process is not None and ties.process.idle:
             shared.processes.forget(ties.process)
-        shared.quotas.holds_no_more(self._usage, self._holding)
+        if self._holding is not None:
+            shared.quotas.holds_no_more(self._usage, self._holding)
 
 
 _NOTHING_HERE = Refusal(

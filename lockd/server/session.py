@@ -271,8 +271,10 @@ class Session:
         self._transport = None
         self.closing = True
         self.shared.sessions.discard(self)
-        self.shared.quotas.disconnected(self.usage)
-        steps = (self._end_readings, self._end_waiting, partial(self._end_leases, delivery), self._end_flow)
+        steps = (
+            self._end_readings, self._end_waiting, partial(self._end_leases, delivery), self._end_flow,
+            partial(self.shared.quotas.disconnected, self.usage),
+        )  # fmt: skip
         for step in steps:
             with self._all_the_same():
                 step()

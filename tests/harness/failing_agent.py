@@ -16,17 +16,9 @@ from lockd.cli import main
 _ROOT = os.path.dirname(lockd.__file__)
 _WHERE = tuple(os.path.join(_ROOT, part, "") for part in ("metrics", "server"))
 _REPORTS = tuple(os.path.join(_ROOT, "server", name) for name in ("incidents.py", "log.py", "turns.py"))
-_GUARDS = (
-    "granted",
-    "refused",
-    "done",
-    "guarded",
-    "_broke",
-    "close",
-    "connection_lost",
-    "_all_the_same",
-    "disconnected",
-)
+# What counts the room that accounts take says when it was given back what it never had.
+_COUNTS = os.path.join(_ROOT, "server", "quotas.py")
+_GUARDS = ("granted", "refused", "done", "guarded", "_broke", "close", "connection_lost", "_all_the_same")
 
 
 class Injected(Exception):
@@ -47,7 +39,7 @@ class _Failing:
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(_WHERE) or code.co_filename in _REPORTS:
             return
-        if code.co_name in _GUARDS:
+        if code.co_name in _GUARDS or code.co_filename == _COUNTS:
             return
         self._left -= 1
         if not self._left:

@@ -184,6 +184,8 @@ class LockRequest(Place):
             self.session.tell(b"renewed", lease.resource, lease.token, lease.deadline_ns)
 
     def lost(self, lease: Lease, reason: str) -> None:
+        if self.session.shared.claims.lost(lease, boottime_ns()):
+            return  # no app was told of it
         peer = self.session.peer
         self.session.shared.log.warning(
             "lost", resource=self.resource, why=reason, pid=peer.pid, uid=peer.uid
@@ -201,6 +203,7 @@ class LockRequest(Place):
         if ties.process is not None and ties.process.idle:
             shared.processes.forget(ties.process)
         shared.quotas.holds_no_more(self._usage, self._holding)
+        shared.claims.ended(lease, boottime_ns())
 
 
 _NOTHING_HERE = Refusal(

@@ -228,6 +228,7 @@ class Request(Wanted):
     def ended(self, lease: Lease) -> None:
         self.session.ties.ended(lease)
         self.agent.sessions.forget_idle(self.session.ties.process)
+        self.agent.sessions.claims.ended(lease, self.agent.boot_ns())
 
 
 def _nothing_new() -> None:
@@ -272,6 +273,7 @@ class Heir:
         self.app.hear(self.app.renewed_by_name, lease.resource, lease.token, lease.deadline_ns, unseen_ns)
 
     def lost(self, lease: Lease, reason: str) -> None:
+        self.app.agent.sessions.claims.lost(lease, self.app.agent.boot_ns())
         self.app.hear(self.app.lost_by_name, lease.resource, lease.token, lease.deadline_ns)
 
     def ended(self, lease: Lease) -> None:

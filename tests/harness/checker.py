@@ -28,6 +28,7 @@ from tests.harness.history import (
     Ended,
     Event,
     Extended,
+    ExtensionAsked,
     Failed,
     Fault,
     Forced,
@@ -196,6 +197,10 @@ class Reading:
             self.handed[tenure_of(handed.token)].append(handed)
             self._handed_ns.setdefault(handed.token, handed.at_ns)
         self.died_ns = {event.host: event.at_ns for event in self.all(Died)}
+        self._asked_ttls_ms: dict[bytes, int] = {}
+        for asked in self.all(ExtensionAsked):
+            known_ms = self._asked_ttls_ms.get(asked.token, 0)
+            self._asked_ttls_ms[asked.token] = max(known_ms, asked.ttl_ms)
         self.believes: dict[bytes, list[Believes]] = defaultdict(list)
         for believes in self.all(Believes):
             self.believes[believes.token].append(believes)
@@ -224,6 +229,10 @@ class Reading:
             if from_ns.get(by, NEVER_NS) <= gone.at_ns:
                 known_ns = self.forced_ns.get(gone.token, NEVER_NS)
                 self.forced_ns[gone.token] = min(known_ns, gone.at_ns)
+
+    def longest_ttl_ms(self, hold: Hold) -> int:
+        """That it may have had: its app may have asked for another one since."""
+        return max(hold.asked.ttl_ms, self._asked_ttls_ms.get(hold.token, 0))
 
     def keeper_of(self, token: bytes, at_ns: int) -> str | None:
         """Which agent looks after that lease then."""
@@ -730,7 +739,7 @@ def lock_delays(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             # Who was stopped may have been told of a loss that he has not read: that is freed at once.
             if history.was_stopped(hold.asked.app, hold.granted.at_ns, at_ns):
                 continue
-            lost_ns = hold.deadline_ns - notice_ns(hold.asked.ttl_ms)
+            lost_ns = hold.deadline_ns - notice_ns(history.longest_ttl_ms(hold))
             # Its agent's clock says how long that is.
             until_ns = min(at_ns + bounds.lock_delay_ms * MS - drift_ns(bounds.lock_delay_ms), lost_ns)
             # What was over when its app heard of it was given to it before.
@@ -877,7 +886,8 @@ def kept(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     for lost in (*history.all(Lost), *history.all(Forgot)):
         hold = history.holds[lost.token]
         held_ms = (hold.deadline_ns - hold.began_ns) / MS
-        too_soon = held_ms + hold.asked.ttl_ms / 2 < (hold.asked.max_hold_ms or 0)
+        ttl_ms = history.longest_ttl_ms(hold)
+        too_soon = held_ms + ttl_ms / 2 < (hold.asked.max_hold_ms or 0)
         known = lost.token in read and lost.token not in excused | forced
         if not too_soon or not hold.asked.by_process or not known:
             continue
@@ -885,7 +895,7 @@ def kept(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         if began_ns is None:
             continue
         told_ns = [e.deadline_ns for e in (hold.granted, *hold.extensions) if e.at_ns < began_ns]
-        enough_ms = max(_TAKING_OVER_MS, hold.asked.ttl_ms // 2)
+        enough_ms = max(_TAKING_OVER_MS, ttl_ms // 2)
         if told_ns and max(told_ns) - began_ns > enough_ms * MS:
             yield Violation("kept", lost.at_ns, f"{hold} was lost, although its agent was back in time")
 

@@ -20,6 +20,7 @@ from datetime import date
 from functools import partial
 from itertools import count, islice, pairwise
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -44,6 +45,7 @@ from tests.harness.history import Fault as Noted
 from tests.sim import __main__ as sim
 from tests.sim.__main__ import try_seed
 from tests.sim.cluster import Cluster, Outcome, run
+from tests.sim.plain import PlainApp
 from tests.sim.plan import SHARED, Fault, Greed, Kind, Plan, Shape, draw, of_today, theme_of, themes
 from tests.sim.shrink import shrink, story
 
@@ -322,6 +324,46 @@ def test_apps_lock_lists_and_slots_and_lose_take_back_and_share_what_they_wait_w
         seen["taken back"] += sum(isinstance(event, TakenBack) for event in history)
     assert len(seen) == 6
     assert min(seen.values()) > 5, seen
+
+
+def with_a_standstill_under_a_dead_agent(plan: Plan) -> Plan:
+    """And a clock that is slewed then: it moves the deadlines that apps believe in."""
+    nothing_else = replace(plan.shape.guarding, max_ttl_ms=10_000, steps_seen_after_ms=20, enabled=True)
+    shape = replace(
+        plan.shape, masters=5, agents=2, busy_agents=2, apps=6, resources=1, ttls_ms=(5_000, 10_000),
+        guarding=nothing_else, drifts_ppm=(0,) * 7, master_offs_ns=(0,) * 5, agent_offs_ns=(0, 0), loss=0,
+        hold_ms=(2_000, 9_000), think_ms=(100, 1_000), chaos_ms=36_000, forgets=0.9, plain=True,
+        joint=False, pools=False,
+    )  # fmt: skip
+    faults = []
+    for at_ms in range(4_000, 30_000, 8_000):
+        faults += [
+            Fault(at_ms, Kind.CRASH_AGENT, 0, 0, 6_000),
+            Fault(at_ms + 50, Kind.STAND_STILL, 0, 0, 2_500),
+            Fault(at_ms + 2_700, Kind.SLEW_AGENT, 0, 0, 2_000, 2_000),
+        ]
+    return replace(plan, shape=shape, faults=tuple(faults))
+
+
+def test_that_a_host_stood_still_under_a_dead_agent_who_has_a_lease_with_a_ttl_cannot_know() -> None:
+    """No journal has that lease: its app believes in it for too long, as docs/explanation/guarantees.md says.
+    What it believes is no promise: this was once taken for two holders."""
+    assert run(with_a_standstill_under_a_dead_agent(draw(3))).violations == []
+
+
+@pytest.mark.parametrize(
+    ("detached", "said_released", "ends_ns", "is_known"),
+    [(True, False, 2, True), (True, False, 1, False), (True, True, 2, False), (False, False, 1, True)],
+)
+def test_a_release_by_value_is_of_no_certain_lease_where_its_agent_asks_the_masters(
+    detached: bool, said_released: bool, ends_ns: int, is_known: bool
+) -> None:
+    """Another may have that value there by now: what it loses so is no agent's fault."""
+    holder = SimpleNamespace(detached=detached)
+    lease = SimpleNamespace(holder=holder, said_released=said_released, deadline_ns=ends_ns)
+    agent = SimpleNamespace(locks=SimpleNamespace(known=lambda _resource, _token: lease))
+    found = PlainApp._known(cast("Any", None), cast("Any", agent), b"r", b"1", 1)
+    assert found is (lease if is_known else None)
 
 
 @pytest.mark.thorough

@@ -107,7 +107,7 @@ ACQUIRE_LUA, EXTEND_LUA, PROPOSE_LUA, RELEASE_LUA = (
 ANY_AGREE = Edit(TVOTES, "return (voters & self._masters.agreeing).bit_count() >= self.quorum", "return True")
 """When votes are counted, it is looked at once more who has a vote: both have to go."""
 
-CONTROL = one("nothing", 0, VALUES, "masters // 2 + 1", "masters // 2 + (1)")
+CONTROL = one("nothing", 0, VALUES, "masters // 2 + 1", "masters // 2 + (1)", simulated=False)
 """Changes nothing: what finds it finds too much."""
 
 MUTATIONS = (

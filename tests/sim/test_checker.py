@@ -416,6 +416,12 @@ class TestForNobody:
         told = Answered(5 * MS, 1, A, bound)
         assert broken(*self.TAKEN, told, Died(100 * MS, "h1"), seen) == promises
 
+    @pytest.mark.parametrize(("ttl_ms", "promises"), [(1_000, ["for nobody"]), (3_000, [])])
+    def test_or_its_app_has_asked_for_a_longer_ttl_just_before(self, ttl_ms: int, promises: list[str]):
+        told = granted(5, 1, A, 10, 900, 0), Answered(5 * MS, 1, A, "connection"), Died(100 * MS, "h1")
+        extended, seen = ExtensionAsked(90 * MS, A, ttl_ms), Found(5_000 * MS, "m1", R, A)
+        assert broken(asked(0, 1, max_hold_ms=9_000), *self.TAKEN[1:], *told, extended, seen) == promises
+
     @pytest.mark.parametrize(("host", "promises"), [("h1", []), ("h2", ["for nobody"])])
     def test_unless_what_the_dead_agent_had_asked_lands_late(self, host: str, promises: list[str]):
         told = granted(5, 1, A, 10, 900, 0), Answered(5 * MS, 1, A, "connection"), Died(100 * MS, "h1")

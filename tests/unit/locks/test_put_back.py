@@ -227,7 +227,7 @@ def test_where_an_extension_that_was_asked_at_the_same_time_found_it_it_is_not_p
     first, second = host.extend(app, 20_000), host.extend(app, 30_000)
     host.fleet.arrive(3)
     host.forget(3)
-    host.fleet.arrive(3)
+    host.answer(3)
     host.answer_all()
     assert (first.code, second.code) == ("done", "done")
     assert host.shown() == [app.held.nonce] * 3 + [None, app.held.nonce]

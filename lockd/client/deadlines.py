@@ -5,6 +5,9 @@ namespace (a container that was restored from a checkpoint, `unshare --time`) ha
 the agent's deadlines may be minutes off. So the smaller one counts: the deadline, or now plus the validity
 that came with it (rule 12). Pushes carry no validity, and may be read late: they are corrected by the largest
 difference that was seen.
+
+When an answer was written nobody here knows. So where the clock is behind the agent's, what is read late is
+relied on for as much too long: by who was stopped between the two, for as long as that took.
 """
 
 from __future__ import annotations

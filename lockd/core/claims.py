@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from lockd.core.leases import Holder, Lease
+from lockd.core.leases import Holder, Lease, pid_and_uid
 from lockd.core.locks import Locks
 from lockd.core.refusals import BROKEN
 from lockd.core.values import Refusal
@@ -17,42 +17,52 @@ class Claims:
 
     A request that is repeated under its name (TOKEN) shares the leases of the first. So a lease is given back
     by the last request that wants it, and by none once its app was told of it. Nothing is renewed for nobody,
-    and nothing is taken from a holder.
+    and nothing is taken from a holder. _apps: those that an app was told of, by this agent or the one before.
+    They are the app's, but a request that waits for more has to hear when they end.
     """
 
     def __init__(self) -> None:
         self._of: dict[Lease, dict[Joint, None]] = {}
+        self._apps: set[Lease] = set()
 
     def add(self, lease: Lease, claimant: Joint, *, is_first: bool) -> None:
-        """is_first: the lease was granted to this request. If another request has it and its app was told, it
+        """is_first: the lease was granted to this request. If it wasn't, and no request that waits has it, it
         is the app's."""
-        if is_first or lease in self._of:
-            self._of.setdefault(lease, {})[claimant] = None
+        if not is_first and lease not in self._of:
+            self._apps.add(lease)
+        self._of.setdefault(lease, {})[claimant] = None
 
-    def hand_out(self, lease: Lease) -> bool:
+    def hand_out(self, lease: Lease, claimant: Joint) -> bool:
         """Its app is told of it now. Returns whether this is the first time."""
-        return self._of.pop(lease, None) is not None
+        is_first = lease not in self._apps
+        self._apps.add(lease)
+        self.leave(lease, claimant)
+        return is_first
 
     def leave(self, lease: Lease, claimant: Joint) -> bool:
-        """This request does not want it any more. Returns whether no request does, so that it should be given
+        """This request does not want it any more. Returns whether nobody does, so that it should be given
         back."""
         wanting = self._of.get(lease)
         if wanting is None:
             return False
         wanting.pop(claimant, None)
-        if not wanting:
-            del self._of[lease]
-        return not wanting
+        if wanting:
+            return False
+        del self._of[lease]
+        is_apps = lease in self._apps
+        self._apps.discard(lease)
+        return not is_apps
 
     def lost(self, lease: Lease, now_ns: int) -> bool:
-        """Tell the requests that have it. False: it was handed out, so its holder should be told."""
+        """Tell the requests that have it. False: it is the app's, so its holder should be told."""
         claimants = tuple(self._of.get(lease, ()))
         for claimant in claimants:
             claimant.lost(lease, now_ns)
-        return bool(claimants)
+        return bool(claimants) and lease not in self._apps
 
     def ended(self, lease: Lease, now_ns: int) -> None:
         """Tell the requests that have it. It does not count any more."""
+        self._apps.discard(lease)
         for claimant in self._of.pop(lease, ()):
             claimant.ended(lease, now_ns)
 
@@ -125,7 +135,7 @@ class Joint:
 
     def _succeed(self, leases: list[Lease], now_ns: int) -> None:
         self._over = True
-        self._whole.granted(leases, [one for one in leases if self._claims.hand_out(one)], now_ns)
+        self._whole.granted(leases, [one for one in leases if self._claims.hand_out(one, self)], now_ns)
 
     def _fail(self, refusal: Refusal, now_ns: int) -> None:
         if not self._over:
@@ -158,6 +168,11 @@ class Joint:
     def _take_step(self, now_ns: int) -> None:
         """One of its parts was answered."""
         raise NotImplementedError
+
+    def _is_unlocked(self, part: Holder, name: bytes, now_ns: int) -> bool:
+        """Its app has unlocked this resource by the request's token."""
+        _, uid = pid_and_uid(part.owner)
+        return bool(part.value) and self._locks.names.over(uid, name, part.value, now_ns) is not None
 
     def _leave(self, now_ns: int) -> None:
         """Leave the lines in which it stands, and give back the leases that no request wants."""

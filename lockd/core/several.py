@@ -62,9 +62,10 @@ class Several(Joint):
         self._go_on_soon(now_ns)
 
     def ended(self, lease: Lease, now_ns: int) -> None:
-        if lease.lost_by is None:
-            # Neither lost nor given back by this agent: its app has named it.
+        if self._is_unlocked(self._asked[0], lease.resource, now_ns):
             self._fail(_WITHDRAWN, now_ns)
+        else:
+            self._go_on_soon(now_ns)
 
     def _take_step(self, now_ns: int) -> None:
         if (spoilt := self._spoilt(now_ns)) is not None:

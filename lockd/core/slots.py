@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from lockd.core.claims import Claims, Joint, Whole
 from lockd.core.errors import ErrorWord, Kind
-from lockd.core.leases import Holder, Lease, Standing, pid_and_uid
+from lockd.core.leases import Holder, Lease, Standing
 from lockd.core.locks import Locks
 from lockd.core.refusals import UNLOCKED_BEFORE
 from lockd.core.validity import NS_PER_MS
@@ -61,9 +61,7 @@ class Slots(Joint):
 
     def _is_over(self, name: bytes, now_ns: int) -> bool:
         """Its token was unlocked, under the name of the resource or of a slot."""
-        part = self._tries[0]
-        _, uid = pid_and_uid(part.owner)
-        return bool(part.value) and self._locks.names.over(uid, name, part.value, now_ns) is not None
+        return self._is_unlocked(self._tries[0], name, now_ns)
 
     def _known(self, now_ns: int, granted: Lease | None = None) -> Holder | None:
         """The place for the slot that another request of its name has, or has given back: `Locks` knows the

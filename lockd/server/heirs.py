@@ -1,6 +1,7 @@
 """Leases that were taken over from the previous agent. Their app is known by its process, and talks to this
 agent on connections on which they were not taken."""
 
+from lockd.clock import boottime_ns
 from lockd.core.journal import Held
 from lockd.core.leases import Lease, pid_and_uid
 from lockd.core.owners import Process
@@ -71,6 +72,7 @@ class Heir:
             self._news.tell(b"renewed", lease.resource, lease.token, lease.deadline_ns)
 
     def lost(self, lease: Lease, reason: str) -> None:
+        self._shared.claims.lost(lease, boottime_ns())
         self._shared.log.warning("lost", resource=self.resource, why=reason, pid=self.pid, uid=self.uid)
         if self._news is not None:
             self._shared.losses.happened(self._news, lease, reason)
@@ -83,3 +85,4 @@ class Heir:
             if self.process.idle:
                 self._shared.processes.forget(self.process)
         self._shared.quotas.holds_no_more(self._usage, self._holding)
+        self._shared.claims.ended(lease, boottime_ns())

@@ -45,14 +45,9 @@ class Part(LockRequest):
     def _is_refused(self, refusal: Refusal) -> None:
         self.whole.parts_of_core.refused(self, refusal, boottime_ns())
 
-    def lost(self, lease: Lease, reason: str) -> None:
-        if not self.session.shared.claims.lost(lease, boottime_ns()):
-            super().lost(lease, reason)
-
     def ended(self, lease: Lease) -> None:
-        super().ended(lease)
         self.whole.session.lock_has(self.whole, -1)
-        self.session.shared.claims.ended(lease, boottime_ns())
+        super().ended(lease)
 
 
 class JointRequest(Place):

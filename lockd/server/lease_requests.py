@@ -192,6 +192,8 @@ class LockRequest(Place):
             self.session.tell(b"renewed", lease.resource, lease.token, lease.deadline_ns)
 
     def lost(self, lease: Lease, reason: str) -> None:
+        if self.session.shared.claims.lost(lease, boottime_ns()):
+            return  # no app was told of it
         peer = self.session.peer
         self.session.shared.log.warning(
             "lost", resource=self.resource, why=reason, pid=peer.pid, uid=peer.uid
@@ -208,6 +210,7 @@ class LockRequest(Place):
         ties.ended(lease)
         if ties.process is not None and ties.process.idle:
             shared.processes.forget(ties.process)
+        shared.claims.ended(lease, boottime_ns())
         if self._holding is not None:
             shared.quotas.holds_no_more(self._usage, self._holding)
 

@@ -28,6 +28,7 @@ from tests.harness.history import (
     Ended,
     Event,
     Extended,
+    ExtensionAsked,
     Failed,
     Fault,
     Forced,
@@ -196,6 +197,12 @@ class Reading:
             self.handed[tenure_of(handed.token)].append(handed)
             self._handed_ns.setdefault(handed.token, handed.at_ns)
         self.died_ns = {event.host: event.at_ns for event in self.all(Died)}
+        ttls_ms = (event.ttl_ms for event in (*self.all(Asked), *self.all(ExtensionAsked)))
+        self.longest_ttl_ms = max(ttls_ms, default=0)
+        self._asked_ttls_ms: dict[bytes, int] = {}
+        for asked in self.all(ExtensionAsked):
+            known_ms = self._asked_ttls_ms.get(asked.token, 0)
+            self._asked_ttls_ms[asked.token] = max(known_ms, asked.ttl_ms)
         self.believes: dict[bytes, list[Believes]] = defaultdict(list)
         for believes in self.all(Believes):
             self.believes[believes.token].append(believes)
@@ -224,6 +231,10 @@ class Reading:
             if from_ns.get(by, NEVER_NS) <= gone.at_ns:
                 known_ns = self.forced_ns.get(gone.token, NEVER_NS)
                 self.forced_ns[gone.token] = min(known_ns, gone.at_ns)
+
+    def longest_ttl_ms_of(self, hold: Hold) -> int:
+        """That it may have had: its app may have asked for another one since."""
+        return max(hold.asked.ttl_ms, self._asked_ttls_ms.get(hold.token, 0))
 
     def keeper_of(self, token: bytes, at_ns: int) -> str | None:
         """Which agent looks after that lease then."""
@@ -730,7 +741,7 @@ def lock_delays(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             # Who was stopped may have been told of a loss that he has not read: that is freed at once.
             if history.was_stopped(hold.asked.app, hold.granted.at_ns, at_ns):
                 continue
-            lost_ns = hold.deadline_ns - notice_ns(hold.asked.ttl_ms)
+            lost_ns = hold.deadline_ns - notice_ns(history.longest_ttl_ms_of(hold))
             # Its agent's clock says how long that is.
             until_ns = min(at_ns + bounds.lock_delay_ms * MS - drift_ns(bounds.lock_delay_ms), lost_ns)
             # What was over when its app heard of it was given to it before.
@@ -779,8 +790,6 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         tenure, most_ms = tenure_of(answered.token), history.asked[answered.request].max_hold_ms or longest_ms
         hold_ms[tenure] = max(hold_ms.get(tenure, 0), most_ms)
         answered_ns[tenure] = answered.at_ns
-    # It may have been extended to another TTL than it was tried for.
-    longest_ttl_ms = max((asked.ttl_ms for asked in history.all(Asked)), default=0)
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
     # Others extend those, who see their age on each master.
     detached = {answered.token for answered in history.all(Answered) if answered.bound == "ttl"}
@@ -789,7 +798,8 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         if tried is None or found.token in detached:
             continue
         # Where it isn't known who had it: as long as it may be handed on, and the last one may hold it.
-        most_ms = hold_ms.get(found.token, 2 * longest_ms) + longest_ttl_ms
+        # It may have been extended to another TTL than it was tried for.
+        most_ms = hold_ms.get(found.token, 2 * longest_ms) + history.longest_ttl_ms
         most_ms += bounds.hold_slack_ms + bounds.leftover_ms + bounds.under_way_ms
         # What a dead agent had under way may land late.
         since_ns = landed_ns.get((found.master, found.token), tried.at_ns)
@@ -823,8 +833,7 @@ def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation
     itself extends it."""
     tries = {tried.token: tried for tried in history.all(Tried)}
     of_connections = {a.token: a.at_ns for a in history.all(Answered) if a.bound == "connection"}
-    longest_ms = max((asked.ttl_ms for asked in history.all(Asked)), default=0)
-    most_ms = longest_ms + bounds.leftover_ms + bounds.under_way_ms
+    most_ms = history.longest_ttl_ms + bounds.leftover_ms + bounds.under_way_ms
     left_ns = {
         tenure_of(token): since_ns for token, since_ns, _ in history.never_read() if history.is_last(token)
     }
@@ -877,7 +886,8 @@ def kept(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     for lost in (*history.all(Lost), *history.all(Forgot)):
         hold = history.holds[lost.token]
         held_ms = (hold.deadline_ns - hold.began_ns) / MS
-        too_soon = held_ms + hold.asked.ttl_ms / 2 < (hold.asked.max_hold_ms or 0)
+        ttl_ms = history.longest_ttl_ms_of(hold)
+        too_soon = held_ms + ttl_ms / 2 < (hold.asked.max_hold_ms or 0)
         known = lost.token in read and lost.token not in excused | forced
         if not too_soon or not hold.asked.by_process or not known:
             continue
@@ -885,7 +895,7 @@ def kept(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         if began_ns is None:
             continue
         told_ns = [e.deadline_ns for e in (hold.granted, *hold.extensions) if e.at_ns < began_ns]
-        enough_ms = max(_TAKING_OVER_MS, hold.asked.ttl_ms // 2)
+        enough_ms = max(_TAKING_OVER_MS, ttl_ms // 2)
         if told_ns and max(told_ns) - began_ns > enough_ms * MS:
             yield Violation("kept", lost.at_ns, f"{hold} was lost, although its agent was back in time")
 

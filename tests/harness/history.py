@@ -234,6 +234,14 @@ class Believes(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ExtensionAsked(Event):
+    """The holder asks its agent to extend it to this TTL: it may have that from now on, answered or not."""
+
+    token: bytes
+    ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Forgot(Event):
     """The holder does nothing more with the lease, and nothing to end it."""
 

@@ -214,6 +214,15 @@ def test_propose_refuses_what_is_half_a_day_ahead_of_the_masters_clock(master: S
     assert master.propose(fence)[:2] == [1, fence]
 
 
+def test_propose_accepts_only_what_is_larger_than_the_counter(master: Scripted) -> None:
+    """Rule 6: else two who propose the same value get the same fence."""
+    assert master.propose(HINT)[:2] == [1, HINT]
+    last = master.counter()
+    assert last is not None
+    assert [master.propose(fence)[:2] for fence in (int(last) - 1, int(last))] == [[0, int(last)]] * 2
+    assert master.propose(int(last) + 1)[:2] == [1, int(last) + 1]
+
+
 # identify
 
 

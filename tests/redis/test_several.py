@@ -220,6 +220,31 @@ def test_they_outlive_their_agent_as_any_lease_does(cluster: Cluster) -> None:
             assert [app.ask(2, "UNLOCK", one, "t") for one in again] == [1, 1]
 
 
+def test_asked_again_by_its_token_of_the_next_agent_an_unlock_withdraws_it(cluster: Cluster) -> None:
+    """The first of its leases is one that was taken over."""
+    with AppProcess(cluster.socket) as app:
+        app.ask(1, "LOCK", "a", TTL_MS, "TOKEN", "taken-over")
+        cluster.agent.restart()
+        with Wire(cluster.socket) as other:
+            eventually(lambda: is_held(other, "a"), what="the next agent has it")
+            holder = as_map(other.ask("LOCK", "b", TTL_MS))
+            app.send(2, "LOCK", "a", TTL_MS, "WAIT", WAIT_MS, "TOKEN", "taken-over", "AND", "b")
+            waiters(other, 1)
+            assert other.ask("UNLOCK", "a", "taken-over") == 1
+            waiters(other, 0)
+            unlock(other, {b"resource": b"b", b"token": holder[b"token"]})
+
+
+def test_an_unlock_of_a_lock_withdraws_the_list_of_its_name_that_waits(wire: Wire, other: Wire) -> None:
+    holder = as_map(other.ask("LOCK", "b", TTL_MS))
+    wire.ask("LOCK", "a", TTL_MS, "TOKEN", "before")
+    wire.send("LOCK", "a", TTL_MS, "WAIT", WAIT_MS, "TOKEN", "before", "AND", "b")
+    waiters(other, 1)
+    assert other.ask("UNLOCK", "a", "before") == 1
+    assert kind(wire.reply()) == "NOTHELD"
+    unlock(other, {b"resource": b"b", b"token": holder[b"token"]})
+
+
 def test_what_it_had_when_its_agent_was_killed_is_renewed_for_nobody(cluster: Cluster) -> None:
     """Its process lives, and was told of none of it."""
     with AppProcess(cluster.socket) as app, Wire(cluster.socket) as other:

@@ -1,6 +1,6 @@
 """Simulated clusters with faults, one after the other, until the time is up or a promise is broken.
 
-    python -m tests.sim --seconds 60             seeds from 0 on
+    python -m tests.sim --seconds 60             seeds that no day before has begun with
     python -m tests.sim --hours 8 --from 100000  a long search
     python -m tests.sim --seed 4711              one run again: its history, shrunk when it breaks a promise
 
@@ -29,7 +29,7 @@ from typing import NoReturn
 from tests.harness.history import Fault, Granted
 from tests.harness.options import above_zero, some
 from tests.sim.cluster import run
-from tests.sim.plan import draw
+from tests.sim.plan import draw, of_today
 from tests.sim.shrink import shrink, story
 
 
@@ -195,7 +195,10 @@ def main() -> int:
     parser.add_argument(
         "--minutes", type=above_zero, default=inf, help="or until so many cluster-minutes are over"
     )
-    parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed (0)")
+    first = of_today(0, 1).start
+    parser.add_argument(
+        "--from", dest="first", type=int, default=first, help=f"the first seed (the day's: {first})"
+    )
     parser.add_argument("--seed", type=int, help="run this one alone, and show it")
     parser.add_argument("--jobs", type=some, default=os.cpu_count() or 1, help="processes side by side")
     parser.add_argument("--all", action="store_true", help="don't stop at the first broken promise")

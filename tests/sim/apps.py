@@ -67,6 +67,8 @@ class Held:
     agent_life: int
     name: bytes
     """Of this lease alone, in histories: its token may be the app's own, for all of its leases."""
+    unnoticed_ns: int = 0
+    """For how long its host stood still since, and no agent that comes can know."""
 
 
 class Wanted:
@@ -230,6 +232,7 @@ class Request(Wanted):
     def ended(self, lease: Lease) -> None:
         self.session.ties.ended(lease)
         self.agent.sessions.forget_idle(self.session.ties.process)
+        self.agent.sessions.claims.ended(lease, self.agent.boot_ns())
 
 
 def _nothing_new() -> None:
@@ -274,6 +277,7 @@ class Heir:
         self.app.hear(self.app.renewed_by_name, lease.resource, lease.token, lease.deadline_ns, unseen_ns)
 
     def lost(self, lease: Lease, reason: str) -> None:
+        self.app.agent.sessions.claims.lost(lease, self.app.agent.boot_ns())
         self.app.hear(self.app.lost_by_name, lease.resource, lease.token, lease.deadline_ns)
 
     def ended(self, lease: Lease) -> None:
@@ -518,6 +522,7 @@ class App(Process):
         token, request = held.lease.token, held.request
         ttl_ms = min(self.dice.choice(self._habits.ttls_ms), agent.max_ttl_ms)
         told = self._to_be_extended(held, agent)
+        self.world.note(h.ExtensionAsked(self.world.now_ns, held.name, ttl_ms))
         self._command(agent, told, agent.locks.extend, request.resource, token, ttl_ms)
 
     def _command(self, agent: Agent, told: Told, do: Callable[..., None], *what: Any) -> None:
@@ -559,7 +564,8 @@ class App(Process):
         held = self._held_as(lease)
         if held is None:
             return
-        held.deadline_ns = max(held.deadline_ns, deadline_ns)
+        if deadline_ns > held.deadline_ns:
+            held.deadline_ns, held.unnoticed_ns = deadline_ns, 0
         true_ns = self.agent.clock.true_ns(deadline_ns) - unseen_ns
         self.world.note(h.Extended(self.world.now_ns, held.name, true_ns, asked))
         if unseen_ns:
@@ -567,14 +573,23 @@ class App(Process):
 
     def clock_goes_otherwise(self) -> None:
         """Its host's clock is slewed from now on, or not any more: the deadline comes sooner, or later."""
-        agent = self.agent
         for held in self._hands:
-            deadline_ns = agent.clock.true_ns(held.deadline_ns) - agent.unseen_since_ns(held.lease.t1_ns)
-            self.world.note(h.Moved(self.world.now_ns, held.name, deadline_ns))
+            self.world.note(h.Moved(self.world.now_ns, held.name, self._ends_ns(held)))
+
+    def _ends_ns(self, held: Held) -> int:
+        """What its host stood still is not counted twice."""
+        agent = self.agent
+        unseen_ns = max(agent.unseen_since_ns(held.lease.t1_ns), held.unnoticed_ns)
+        return agent.clock.true_ns(held.deadline_ns) - unseen_ns
 
     def host_stood_still(self, for_ns: int) -> None:
+        """A lease with a TTL of its own is in no journal: once its agent has ended, nobody tells its app."""
         for held in self._hands:
-            self._believe(held, for_ns)
+            its_agent_lives = self.agent.running and held.agent_life == self.agent.life
+            if held.request.detached and not its_agent_lives:
+                held.unnoticed_ns += for_ns
+            else:
+                self._believe(held, for_ns)
 
     def _believe(self, held: Held, for_ns: int) -> None:
         """What it holds seems to last for longer than it does."""

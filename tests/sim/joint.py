@@ -58,10 +58,6 @@ class Part(Request):
         else:
             super().lost(lease, reason)
 
-    def ended(self, lease: Lease) -> None:
-        super().ended(lease)
-        self.agent.sessions.claims.ended(lease, self.agent.boot_ns())
-
 
 class JointRequest(Wanted):
     """core.claims.Whole. options: what a LOCK of the first resource alone would be; parts: those that it

@@ -3,7 +3,8 @@
 `search_without` starts it, and it reads what is asked: edits, seeds, and for how long to go on. Nothing is
 written and no tree is copied: a search costs its runs, and a quarter of a second for the imports.
 
-Which promises a run breaks is found by the same code as ever (tests.sim.__main__). Whatever is imported here
+Which promises a run breaks is found by the same code as ever (tests.sim.__main__). Those that it breaks with
+no edit, too, are not counted: a seed that is red anyway finds nothing. Whatever is imported here
 before the edits are in place must not be mutated: that is mutation_list.py alone.
 """
 
@@ -45,10 +46,11 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """A seed that breaks a promise. events: how many were handled in its run, which is what it costs."""
+    """A seed that breaks promises which it keeps when nothing is edited. events: how many were handled in its
+    run, which is what it costs."""
 
     seed: int
-    promise: str
+    promises: tuple[str, ...]
     events: int
 
 
@@ -79,7 +81,8 @@ def search_without(asked: Search) -> Seen:
     if child.returncode:
         return Seen(failure=errors or f"ended with status {child.returncode}")
     fields = json.loads(said)
-    return Seen(**{**fields, "breaches": [Breach(**breach) for breach in fields["breaches"]]})
+    breaches = [Breach(one["seed"], tuple(one["promises"]), one["events"]) for one in fields["breaches"]]
+    return Seen(**{**fields, "breaches": breaches})
 
 
 def stop_all() -> None:
@@ -153,7 +156,18 @@ def _more(first: int, named: list[int]) -> Iterator[int]:
         yield from islice(alike, 1)
 
 
-def _search(asked: dict[str, Any]) -> Seen:
+def _broken_by_edits(edits: object, seed: int, broken: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that the same run keeps without the edits, in a program of its own."""
+    if not (edits and broken):
+        return broken
+    control = search_without(Search((), (seed,)))
+    if control.failure:
+        raise RuntimeError(f"seed {seed} fails without any edit: {control.failure}")
+    anyway = {promise for breach in control.breaches for promise in breach.promises}
+    return tuple(promise for promise in broken if promise not in anyway)
+
+
+def searched(asked: dict[str, Any]) -> Seen:
     from tests.sim.__main__ import try_seed
 
     seen = Seen()
@@ -163,8 +177,8 @@ def _search(asked: dict[str, Any]) -> Seen:
         seen.simulated_s += result.simulated_s
         if result.failure:
             seen.failure = seen.failure or result.failure
-        elif result.promises:
-            seen.breaches.append(Breach(seed, result.promises[0], result.events))
+        elif promises := _broken_by_edits(asked["edits"], result.seed, result.promises):
+            seen.breaches.append(Breach(seed, promises, result.events))
         if len(seen.breaches) >= asked["enough"] or (seen.failure and not seen.breaches):
             break
     return seen
@@ -173,7 +187,7 @@ def _search(asked: dict[str, Any]) -> Seen:
 def main() -> None:
     asked = json.load(sys.stdin)
     sys.meta_path.insert(0, Sources([Edit(**edit) for edit in asked["edits"]]))
-    print(json.dumps(asdict(_search(asked))))
+    print(json.dumps(asdict(searched(asked))))
 
 
 if __name__ == "__main__":

@@ -107,6 +107,9 @@ ACQUIRE_LUA, EXTEND_LUA, PROPOSE_LUA, RELEASE_LUA = (
 ANY_AGREE = Edit(TVOTES, "return (voters & self._masters.agreeing).bit_count() >= self.quorum", "return True")
 """When votes are counted, it is looked at once more who has a vote: both have to go."""
 
+CONTROL = one("nothing", 0, VALUES, "masters // 2 + 1", "masters // 2 + (1)", simulated=False)
+"""Changes nothing: what finds it finds too much."""
+
 MUTATIONS = (
     one("quorum off by one", 1, VALUES, "masters // 2 + 1", "masters // 2"),
     one(
@@ -191,6 +194,14 @@ MUTATIONS = (
             ),
             Edit(EXTEND_LUA, "if lasts_ms < ttl_ms then", "if true then"),
         ),
+    ),
+    one(
+        "it is put back where another extension has found it since",
+        2,
+        LEASES,
+        "        extension.missing &= ~self.proven\n",
+        "",
+        simulated=False,
     ),
     one(
         "no release where no answer came",
@@ -476,6 +487,15 @@ MUTATIONS = (
             Edit(SCRIPTS, "        if value <= counter:\n            return 0, counter\n", ""),
             Edit(PROPOSE_LUA, "if proposed <= counter then return {0, counter, now_us} end\n", ""),
         ),
+    ),
+    Mutation(
+        "a master accepts a fence that is as large as its counter",
+        6,
+        (
+            Edit(SCRIPTS, "        if value <= counter:\n", "        if value < counter:\n"),
+            Edit(PROPOSE_LUA, "if proposed <= counter then", "if proposed < counter then"),
+        ),
+        simulated=False,
     ),
     Mutation(
         "a vote doesn't move the counter",
@@ -1659,6 +1679,22 @@ MUTATIONS = (
         simulated=False,
     ),
     one(
+        "an older copy of a journal is believed",
+        13,
+        JOURNAL,
+        "    if not is_last:\n",
+        "    if False:\n",
+        simulated=False,
+    ),
+    one(
+        "any journal is the last",
+        13,
+        JOURNAL,
+        "        return 0 < self.size <= len(data) and crc32(data[: self.size]) == self.checksum\n",
+        "        return True\n",
+        simulated=False,
+    ),
+    one(
         "a journal that can't be read is thrown away",
         13,
         "lockd/server/journal.py",
@@ -1766,16 +1802,31 @@ MUTATIONS = (
         "a lease of two requests of one name is given back by the first that goes",
         4,
         CLAIMS,
-        "        if not wanting:\n            del self._of[lease]\n        return not wanting",
-        "        self._of.pop(lease, None)\n        return True",
+        "        if wanting:\n            return False\n        del self._of[lease]\n",
+        "        del self._of[lease]\n",
         simulated=False,
     ),
     one(
         "a lease that its app has is given back with a list's",
         4,
         CLAIMS,
-        "        if is_first or lease in self._of:\n            self._of",
-        "        if True:\n            self._of",
+        "        return not is_apps",
+        "        return True",
+    ),
+    one(
+        "a list goes on when its app unlocks what it had before",
+        4,
+        CLAIMS,
+        "        self._of.setdefault(lease, {})[claimant] = None",
+        "        if lease not in self._apps:\n            self._of.setdefault(lease, {})[claimant] = None",
+    ),
+    one(
+        "a list is withdrawn when what it shares was never told",
+        4,
+        SEVERAL,
+        "if self._is_unlocked(self._asked[0], lease.resource, now_ns):",
+        "if True:",
+        simulated=False,
     ),
     one(
         "a slot that was granted too much is kept",

@@ -8,14 +8,17 @@
 Each mutation is a small patch to the real rules (lockd/core) or, for rules that live elsewhere, to what
 stands for them here (the scripts' model, the guard). The sources are patched while a program of its own
 imports them (mutated.py). There the seeds are run that found_by.json has for it, and then others, from 0 on,
-until a promise is broken. Which other tests notice it: python -m tests.kills.
+until a promise is broken that the unchanged code keeps with that seed. Which other tests notice it: python -m
+tests.kills.
 
 found_by.json has up to three seeds for each, the one with the shortest run first. A change of the product, or
 of how plans are drawn, may make a seed find nothing. Then the next does, or the search, in which every other
 run is of the same sort as those that are written down; and the test says so. It is no failure, but costs time
 in each run, until --record has been run again.
 
-Exit status: 0 each was found, 1 one was not, 2 wrong usage, 130 it was told to stop.
+The control changes nothing, and has to find nothing.
+
+Exit status: 0 each was found and the control was not, 1 otherwise, 2 wrong usage, 130 it was told to stop.
 """
 
 from __future__ import annotations
@@ -33,11 +36,12 @@ from pathlib import Path
 
 from tests.harness.options import above_zero, some
 from tests.sim.mutated import Search, Seen, search_without, stop_all
-from tests.sim.mutation_list import MUTATIONS, Mutation
-from tests.sim.plan import SHARED
+from tests.sim.mutation_list import CONTROL, MUTATIONS, Mutation
+from tests.sim.plan import SHARED, of_today
 
 FOUND_BY = Path(__file__).with_name("found_by.json")
 _SEEDS_KEPT = 3
+_CONTROL_MINUTES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,9 @@ def hunt(mutation: Mutation, minutes: float, first_seed: int | None = None) -> F
         return Found(mutation.name, mutation.rule, None, -1, True, seen.simulated_s, took_s)
     breach = seen.breaches[0]
     stale = breach.seed not in known[:1]
-    return Found(mutation.name, mutation.rule, breach.promise, breach.seed, stale, seen.simulated_s, took_s)
+    return Found(
+        mutation.name, mutation.rule, breach.promises[0], breach.seed, stale, seen.simulated_s, took_s
+    )
 
 
 def _first_for(mutation: Mutation) -> int:
@@ -116,14 +122,16 @@ def row(found: Found) -> str:
 
 
 def _tell(chosen: Iterable[Mutation], workers: ThreadPoolExecutor, options: argparse.Namespace) -> int:
-    """Prints the table. Returns how many were not found."""
+    """Prints the table. Returns how many were not found, and the control, if it was."""
     print(f"| rule | {'mutation':<50} | {'broken promise':<28} | cluster-minutes | seconds |", flush=True)
     print("|--:|---|---|--:|--:|", flush=True)
     missed = 0
     for found in workers.map(lambda one: hunt(one, options.minutes, options.first_seed), chosen):
         print(row(found), flush=True)
         missed += found.promise is None
-    return missed
+    control = hunt(CONTROL, _CONTROL_MINUTES, options.first_seed or of_today(0, 1).start)
+    print(row(control), flush=True)
+    return missed + (control.promise is not None)
 
 
 def _record(chosen: Sequence[Mutation], workers: ThreadPoolExecutor, options: argparse.Namespace) -> int:
@@ -184,7 +192,7 @@ def main() -> int:
         workers.shutdown(wait=False, cancel_futures=True)
         stop_all()
         return 130
-    print(f"{len(chosen) - missed} of {len(chosen)} found")
+    print(f"{missed} of {len(chosen)} not as they should be" if missed else f"all {len(chosen)} found")
     return 1 if missed else 0
 
 

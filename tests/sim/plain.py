@@ -121,10 +121,12 @@ class PlainApp(App):
         return self.agent
 
     def _known(self, agent: Agent, resource: bytes, value: bytes, now_ns: int) -> Lease | None:
-        """Which lease that agent takes it for."""
+        """Which lease that agent takes it for. Of what has run out, or was said to be released elsewhere, it
+        asks the masters, where another may have that value by now."""
         lease = agent.locks.known(resource, token_of(value))
-        has_run_out = lease is not None and lease.holder.detached and now_ns >= lease.deadline_ns
-        return None if has_run_out else lease
+        if lease is not None and lease.holder.detached:
+            return None if lease.said_released or now_ns >= lease.deadline_ns else lease
+        return lease
 
     def _release_anyway(self, request: PlainRequest) -> None:
         """As in a `finally` that does not ask whether it was locked."""
@@ -186,6 +188,7 @@ class PlainApp(App):
         told = Told(self, resource=request.resource)
         told.then = lambda renewal: self._ttl_is_set(held, agent, until_ns, renewal, told.unseen_ns)
         self._asking.add(held.name)
+        self.world.note(h.ExtensionAsked(self.world.now_ns, held.name, ttl_ms))
         do = partial(self._sets_ttl, agent, held.fence)
         self._command(agent, told, do, request.resource, request.plain, ttl_ms)
 
@@ -205,8 +208,7 @@ class PlainApp(App):
             return
         self._until_ns[held.name] = until_ns = min(until_ns, self._until_ns.get(held.name, until_ns))
         if until_ns < held.deadline_ns:
-            true_ns, unseen_ns = self.agent.clock.true_ns, self.agent.unseen_since_ns(held.lease.t1_ns)
-            ends_ns = min(true_ns(until_ns), true_ns(held.deadline_ns) - unseen_ns)
+            ends_ns = min(self.agent.clock.true_ns(until_ns), self._ends_ns(held))
             held.deadline_ns = until_ns
             self.world.note(h.Moved(self.world.now_ns, held.name, ends_ns))
 

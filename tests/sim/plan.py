@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import date
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -301,6 +302,15 @@ def sort_of(seed: int) -> tuple[object, ...]:
 
 SHARED = 1_000_000
 """From this seed on, a host is shared with greedy accounts."""
+_FIRST_OF_DAYS, _OF_A_DAY = 100_000, 2_000
+
+
+def of_today(after: int, count: int) -> range:
+    """So many seeds, behind so many others of the day. They come again after 450 days."""
+    days = (SHARED - _FIRST_OF_DAYS) // _OF_A_DAY
+    first = _FIRST_OF_DAYS + date.today().toordinal() % days * _OF_A_DAY + after
+    assert after + count <= _OF_A_DAY
+    return range(first, first + count)
 
 
 def draw(seed: int) -> Plan:

@@ -160,6 +160,7 @@ class Sessions:
 
     def lease_ended(self, lease: Lease) -> None:
         """One that was inherited."""
+        self.claims.ended(lease, self._agent.boot_ns())
         process = self._processes.get((lease.holder.pid, lease.holder.started))
         if process is not None:
             process.forgets(lease)

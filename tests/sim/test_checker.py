@@ -20,6 +20,7 @@ from tests.harness.history import (
     Ended,
     Event,
     Extended,
+    ExtensionAsked,
     Failed,
     Fault,
     Found,
@@ -388,6 +389,14 @@ class TestFreeAtOnce:
         next_one = (asked(1_210, 2), granted(at_ms, 2, B, 20, 2_100, at_ms - 5))
         assert nobodys(*self.DIED, *given_back(1_290, "m1", "m2"), *next_one) == promises
 
+    @pytest.mark.parametrize(("ttl_ms", "promises"), [(1_000, ["lock delay"]), (3_000, [])])
+    def test_unless_it_was_lost_by_the_ttl_that_its_app_has_asked_for_since(
+        self, ttl_ms: int, promises: list[str]
+    ):
+        died = (*self.HELD, ExtensionAsked(1_400 * MS, A, ttl_ms), LetGo(1_600 * MS, A, "died"))
+        next_one = (asked(1_210, 2), granted(1_650, 2, B, 20, 2_100, 1_645))
+        assert nobodys(*died, *given_back(1_600, "m1", "m2"), *next_one) == promises
+
 
 class TestForNobody:
     TAKEN = (asked(0, 1, max_hold_ms=2_000), Tried(0, R, A, 1_000, "h1"), Landed(1 * MS, "m1", A, "h1"))
@@ -406,6 +415,12 @@ class TestForNobody:
         seen = Found(5_000 * MS, "m1", R, A)
         told = Answered(5 * MS, 1, A, bound)
         assert broken(*self.TAKEN, told, Died(100 * MS, "h1"), seen) == promises
+
+    @pytest.mark.parametrize(("ttl_ms", "promises"), [(1_000, ["for nobody"]), (3_000, [])])
+    def test_or_its_app_has_asked_for_a_longer_ttl_just_before(self, ttl_ms: int, promises: list[str]):
+        told = granted(5, 1, A, 10, 900, 0), Answered(5 * MS, 1, A, "connection"), Died(100 * MS, "h1")
+        extended, seen = ExtensionAsked(90 * MS, A, ttl_ms), Found(5_000 * MS, "m1", R, A)
+        assert broken(asked(0, 1, max_hold_ms=9_000), *self.TAKEN[1:], *told, extended, seen) == promises
 
     @pytest.mark.parametrize(("host", "promises"), [("h1", []), ("h2", ["for nobody"])])
     def test_unless_what_the_dead_agent_had_asked_lands_late(self, host: str, promises: list[str]):
@@ -444,6 +459,13 @@ class TestKept:
         self, began_ms: int, trusts: bool, promises: list[str]
     ):
         assert nobodys(*self.HELD, Began(began_ms * MS, "h1.2", trusts)) == promises
+
+    @pytest.mark.parametrize(("ttl_ms", "promises"), [(1_000, ["kept"]), (3_000, [])])
+    def test_there_is_less_time_for_that_with_the_longer_ttl_that_its_app_has_asked_for(
+        self, ttl_ms: int, promises: list[str]
+    ):
+        extended = ExtensionAsked(100 * MS, A, ttl_ms)
+        assert nobodys(*self.HELD, extended, Began(600 * MS, "h1.2")) == promises
 
     def test_nothing_is_kept_where_masters_are_away(self):
         away = Fault(450 * MS, "   0.450 s  isolate master (m1, h1)")

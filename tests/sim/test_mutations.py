@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import ast
 import warnings
+from dataclasses import asdict
 from functools import cache
 
 import pytest
 
-from tests.sim import mutations
-from tests.sim.mutated import ROOT
-from tests.sim.mutation_list import MUTATIONS, Edit, Mutation, one
+from tests.sim import __main__ as sim
+from tests.sim import mutated, mutations
+from tests.sim.__main__ import Result
+from tests.sim.mutated import ROOT, Breach, Search, Seen
+from tests.sim.mutation_list import CONTROL, MUTATIONS, Edit, Mutation, one
 from tests.sim.mutations import hunt, recorded
 
 BUDGET_MINUTES = 500
@@ -46,7 +49,6 @@ BY_NAME = {mutation.name: mutation for mutation in MUTATIONS}
 QUORUM = BY_NAME["quorum off by one"]
 RARE = BY_NAME["no drift allowance"]
 """What few seeds find, and not the first one."""
-NO_CHANGE = one("no change", 1, QUORUM.edits[0].file, QUORUM.edits[0].old, f"({QUORUM.edits[0].old})")
 
 
 def test_a_record_that_is_stale_is_told_with_the_command_that_writes_it_anew(
@@ -61,7 +63,26 @@ def test_a_record_that_is_stale_is_told_with_the_command_that_writes_it_anew(
 
 def test_where_nothing_is_taken_out_nothing_is_found() -> None:
     with pytest.raises(AssertionError, match="no seed of 4 cluster-minutes finds it"):
-        is_missed(NO_CHANGE, minutes=4)
+        is_missed(CONTROL, minutes=4)
+
+
+@pytest.mark.parametrize(
+    ("breaks_anyway", "found"),
+    [((), ("exclusion", "taken")), (("exclusion",), ("taken",)), (("exclusion", "taken"), ())],
+)
+def test_a_promise_that_a_seed_breaks_with_nothing_taken_out_is_not_found(
+    monkeypatch: pytest.MonkeyPatch, breaks_anyway: tuple[str, ...], found: tuple[str, ...]
+) -> None:
+    """Else a fresh seed that is red finds whatever is taken out."""
+
+    def control(asked: Search) -> Seen:
+        assert (asked.edits, asked.seeds) == ((), (4711,))
+        return Seen([Breach(4711, breaks_anyway, 1)] if breaks_anyway else [])
+
+    monkeypatch.setattr(mutated, "search_without", control)
+    monkeypatch.setattr(sim, "try_seed", lambda seed: Result(seed, 60.0, 1, 0, ("exclusion", "taken")))
+    seen = mutated.searched(asdict(Search(QUORUM.edits, (4711,))))
+    assert seen.breaches == ([Breach(4711, found, 0)] if found else [])
 
 
 @pytest.mark.parametrize("broken", ["masters // 0", "return_"])
@@ -88,7 +109,7 @@ def mutated_sources(edits: tuple[Edit, ...]) -> dict[str, str]:
 
 
 def test_every_mutation_still_fits_the_sources() -> None:
-    for mutation in MUTATIONS:
+    for mutation in (CONTROL, *MUTATIONS):
         for file, text in mutated_sources(mutation.edits).items():
             if file.endswith(".py"):
                 ast.parse(text, file)

@@ -1,9 +1,10 @@
 """The simulator: it is deterministic, and finds nothing where all rules are in place. What it finds where one
 is taken out: test_mutations.py.
 
-Nothing here goes by the time that passes: seeds are fixed, so that a run says the same on any machine. `make
-test` runs the seeds of THE_SEARCH, `make test-all` those of THE_LONG_SEARCH as well, and `make sim HOURS=8`
-others, for as long as one likes.
+Nothing here goes by the time that passes, so that a run says the same on any machine. `make test` runs the
+seeds of THE_SEARCH and some that no day before has run, `make test-all` those of THE_LONG_SEARCH and more of
+the day as well, and `make sim HOURS=8` others, for as long as one likes. A seed that breaks a promise is said
+with the command that runs it again. It comes into ONCE_RED, and is run each time from then on.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from itertools import count, islice
+from datetime import date
+from functools import partial
+from itertools import count, islice, pairwise
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -40,17 +45,22 @@ from tests.harness.history import Fault as Noted
 from tests.sim import __main__ as sim
 from tests.sim.__main__ import try_seed
 from tests.sim.cluster import Cluster, Outcome, run
-from tests.sim.plan import SHARED, Fault, Greed, Kind, Plan, Shape, draw, theme_of, themes
+from tests.sim.plain import PlainApp
+from tests.sim.plan import SHARED, Fault, Greed, Kind, Plan, Shape, draw, of_today, theme_of, themes
 from tests.sim.shrink import shrink, story
 
 A_FEW = range(140)
-THE_SEARCH = range(165, 285)
-"""A minute of processor time. They draw every theme, every kind of fault and every shape: see below."""
-THE_LONG_SEARCH = range(1_000, 4_600)
-"""Twenty minutes of processor time."""
-ON_SHARED_HOSTS = range(SHARED, SHARED + 24)
-"""Half a minute of processor time."""
-LONG_ON_SHARED_HOSTS = range(SHARED + 24, SHARED + 264)
+THE_SEARCH = range(215, 285)
+"""Half a minute of processor time. They draw every theme, every kind of fault and every shape: see below."""
+THE_LONG_SEARCH = range(1_000, 2_800)
+"""Ten minutes of processor time."""
+ON_SHARED_HOSTS = range(SHARED, SHARED + 14)
+"""A quarter of a minute of processor time."""
+LONG_ON_SHARED_HOSTS = range(SHARED + 14, SHARED + 134)
+OF_THE_DAY, LONG_OF_THE_DAY = range(50), range(50, 1_850)
+ON_SHARED_HOSTS_OF_THE_DAY, LONG_ON_SHARED_HOSTS_OF_THE_DAY = range(10), range(10, 130)
+"""Places among the seeds of the day: a run that goes on past midnight has the same tests."""
+ONCE_RED = {900225: "a list that was asked again by its token of the next agent could not be withdrawn"}
 # Only for what hangs: a run that does not end is broken off by the processor time it takes, and told.
 pytestmark = pytest.mark.timeout(3_600)
 
@@ -64,13 +74,26 @@ def shown(seeds: range) -> str:
     return f"{seeds.start}-{seeds.stop - 1}"
 
 
-def keeps_all_promises(seeds: range) -> None:
+def keeps_all_promises(seeds: Collection[int]) -> None:
     grants = 0
     for seed in seeds:
         result = try_seed(seed)
-        assert not result.promises, f"{result.failure}python -m tests.sim --seed {seed}"
+        assert not result.promises, (
+            f"{result.failure}{', '.join(result.promises)} broken: python -m tests.sim --seed {seed}"
+            " (once that is mended, keep the seed in ONCE_RED)"
+        )
         grants += result.grants
     assert grants > 10 * len(seeds)
+
+
+def of_the_day(places: range, first: int = 0) -> range:
+    seeds = of_today(places.start, len(places))
+    return range(first + seeds.start, first + seeds.stop)
+
+
+@pytest.mark.parametrize("seed", ONCE_RED)
+def test_a_seed_that_broke_a_promise_once_breaks_none(seed: int) -> None:
+    keeps_all_promises([seed])
 
 
 @pytest.mark.parametrize("seeds", parts(THE_SEARCH, 20), ids=shown)
@@ -81,6 +104,28 @@ def test_no_seed_breaks_a_promise(seeds: range) -> None:
 @pytest.mark.parametrize("seeds", parts(ON_SHARED_HOSTS, 4), ids=shown)
 def test_no_seed_breaks_a_promise_on_a_host_that_greedy_accounts_share(seeds: range) -> None:
     keeps_all_promises(seeds)
+
+
+@pytest.mark.parametrize("places", parts(OF_THE_DAY, 10), ids=shown)
+def test_no_seed_of_the_day_breaks_a_promise(places: range) -> None:
+    keeps_all_promises(of_the_day(places))
+
+
+@pytest.mark.parametrize("places", parts(ON_SHARED_HOSTS_OF_THE_DAY, 5), ids=shown)
+def test_no_seed_of_the_day_breaks_a_promise_on_a_shared_host(places: range) -> None:
+    keeps_all_promises(of_the_day(places, SHARED))
+
+
+def test_each_day_has_seeds_of_its_own_and_none_is_of_a_shared_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    firsts = set()
+    for days in range(450):
+        today = SimpleNamespace(today=partial(date.fromordinal, 740_000 + days))
+        monkeypatch.setattr("tests.sim.plan.date", today)
+        seeds = of_the_day(range(LONG_OF_THE_DAY.stop))
+        assert THE_LONG_SEARCH.stop <= seeds.start < seeds.stop <= SHARED
+        firsts.add(seeds.start)
+    assert len(firsts) == 450
+    assert min(b - a for a, b in pairwise(sorted(firsts))) >= LONG_OF_THE_DAY.stop
 
 
 def test_of_greedy_accounts_all_is_drawn_that_they_can_do() -> None:
@@ -94,6 +139,18 @@ def test_of_greedy_accounts_all_is_drawn_that_they_can_do() -> None:
 @pytest.mark.parametrize("seeds", parts(LONG_ON_SHARED_HOSTS, 20), ids=shown)
 def test_no_seed_of_a_long_search_breaks_a_promise_on_a_shared_host(seeds: range) -> None:
     keeps_all_promises(seeds)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("places", parts(LONG_ON_SHARED_HOSTS_OF_THE_DAY, 20), ids=shown)
+def test_no_seed_of_a_long_search_of_the_day_breaks_a_promise_on_a_shared_host(places: range) -> None:
+    keeps_all_promises(of_the_day(places, SHARED))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("places", parts(LONG_OF_THE_DAY, 100), ids=shown)
+def test_no_seed_of_a_long_search_of_the_day_breaks_a_promise(places: range) -> None:
+    keeps_all_promises(of_the_day(places))
 
 
 @pytest.mark.thorough
@@ -267,6 +324,46 @@ def test_apps_lock_lists_and_slots_and_lose_take_back_and_share_what_they_wait_w
         seen["taken back"] += sum(isinstance(event, TakenBack) for event in history)
     assert len(seen) == 6
     assert min(seen.values()) > 5, seen
+
+
+def with_a_standstill_under_a_dead_agent(plan: Plan) -> Plan:
+    """And a clock that is slewed then: it moves the deadlines that apps believe in."""
+    nothing_else = replace(plan.shape.guarding, max_ttl_ms=10_000, steps_seen_after_ms=20, enabled=True)
+    shape = replace(
+        plan.shape, masters=5, agents=2, busy_agents=2, apps=6, resources=1, ttls_ms=(5_000, 10_000),
+        guarding=nothing_else, drifts_ppm=(0,) * 7, master_offs_ns=(0,) * 5, agent_offs_ns=(0, 0), loss=0,
+        hold_ms=(2_000, 9_000), think_ms=(100, 1_000), chaos_ms=36_000, forgets=0.9, plain=True,
+        joint=False, pools=False,
+    )  # fmt: skip
+    faults = []
+    for at_ms in range(4_000, 30_000, 8_000):
+        faults += [
+            Fault(at_ms, Kind.CRASH_AGENT, 0, 0, 6_000),
+            Fault(at_ms + 50, Kind.STAND_STILL, 0, 0, 2_500),
+            Fault(at_ms + 2_700, Kind.SLEW_AGENT, 0, 0, 2_000, 2_000),
+        ]
+    return replace(plan, shape=shape, faults=tuple(faults))
+
+
+def test_that_a_host_stood_still_under_a_dead_agent_who_has_a_lease_with_a_ttl_cannot_know() -> None:
+    """No journal has that lease: its app believes in it for too long, as docs/explanation/guarantees.md says.
+    What it believes is no promise: this was once taken for two holders."""
+    assert run(with_a_standstill_under_a_dead_agent(draw(3))).violations == []
+
+
+@pytest.mark.parametrize(
+    ("detached", "said_released", "ends_ns", "is_known"),
+    [(True, False, 2, True), (True, False, 1, False), (True, True, 2, False), (False, False, 1, True)],
+)
+def test_a_release_by_value_is_of_no_certain_lease_where_its_agent_asks_the_masters(
+    detached: bool, said_released: bool, ends_ns: int, is_known: bool
+) -> None:
+    """Another may have that value there by now: what it loses so is no agent's fault."""
+    holder = SimpleNamespace(detached=detached)
+    lease = SimpleNamespace(holder=holder, said_released=said_released, deadline_ns=ends_ns)
+    agent = SimpleNamespace(locks=SimpleNamespace(known=lambda _resource, _token: lease))
+    found = PlainApp._known(cast("Any", None), cast("Any", agent), b"r", b"1", 1)
+    assert found is (lease if is_known else None)
 
 
 @pytest.mark.thorough

@@ -40,6 +40,19 @@ def test_a_proposal_that_is_refused_is_made_again_higher(host):
     assert app.held.fence > FAR + 50_000_000
 
 
+def test_a_proposal_that_is_no_larger_than_a_counter_is_refused(host):
+    """A counter is the last fence of a block that was given to somebody."""
+    give_counters(host, *APART)
+    host.slow()
+    app = host.lock()
+    host.answer(0, 1, 2)
+    (proposal,) = host.asked(FenceRound)
+    for master in host.fleet.masters:
+        master.fences[SLOT] = proposal.value
+    host.answer_all()
+    assert app.held.fence > proposal.value
+
+
 def test_validity_is_checked_again_after_a_second_round(host):
     """Rule 1: etcd's 'lock returned after its lease expired while queued'."""
     app = host.in_a_second_round(0, 1, 2, ttl_ms=200)

@@ -219,6 +219,20 @@ def test_where_the_last_proof_found_it_late_it_is_not_put_back(host):
     assert host.shown() == [app.held.nonce] * 4 + [None]
 
 
+def test_where_an_extension_that_was_asked_at_the_same_time_found_it_it_is_not_put_back(host):
+    """It was taken away there between the two."""
+    app = spread_to_all(host)
+    assert is_proven(host, app)
+    host.slow()
+    first, second = host.extend(app, 20_000), host.extend(app, 30_000)
+    host.fleet.arrive(3)
+    host.forget(3)
+    host.answer(3)
+    host.answer_all()
+    assert (first.code, second.code) == ("done", "done")
+    assert host.shown() == [app.held.nonce] * 3 + [None, app.held.nonce]
+
+
 def test_nothing_is_put_back_for_a_lease_that_was_given_back_while_a_late_master_was_heard(host):
     app = without(host, 3)
     host.slow(3)

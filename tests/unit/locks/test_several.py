@@ -234,6 +234,39 @@ def test_of_two_of_one_name_that_wait_the_one_that_stays_goes_on_with_what_the_o
     assert (first.answers, again.leases[0], again.fresh) == ([], had, again.leases)
 
 
+def with_one_that_its_app_has(host: Host):
+    """It waits for the second, and its app was told of the first before."""
+    claims, named = Claims(), {"value": b"mine", "named": True}
+    holder, [lease] = host.locked(B), several(host, [A], claims=claims, **named).leases
+    return holder, lease, several(host, [A, B], claims=claims, **named, wait_ms=60_000)
+
+
+def test_an_unlock_of_what_its_app_has_already_withdraws_the_whole(host):
+    _, lease, whole = with_one_that_its_app_has(host)
+    host.locks.unlock(A, lease.token, NOBODY, host.time.now_ns, uid=0)
+    host.pass_ms(0)
+    assert whole.code == "NOTHELD"
+    assert (is_free(host, A), host.locks.waiting) == (True, 0)
+
+
+def test_what_its_app_has_already_is_not_given_back_with_those_that_wait(host):
+    _, lease, whole = with_one_that_its_app_has(host)
+    whole.gone()
+    assert lease.standing is Standing.HELD
+    assert host.locks.waiting == 0
+
+
+def test_when_the_app_was_never_told_of_what_it_had_already_it_begins_anew(host):
+    """The reply to the first request was not read, and that connection has ended."""
+    holder, lease, whole = with_one_that_its_app_has(host)
+    host.locks.untold(lease, host.time.now_ns)
+    host.pass_ms(10)
+    assert whole.code == ""
+    host.unlocked(holder)
+    host.pass_ms(10)
+    assert (whole.fresh, lease in whole.leases) == (whole.leases, False)
+
+
 def test_when_both_of_one_name_go_nothing_is_left(host):
     _, first, again = asked_twice(host)
     first.gone()

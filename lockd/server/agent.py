@@ -20,7 +20,7 @@ import uvloop
 from lockd import __version__
 from lockd.clock import boottime_ns, slewed_by_now_ns, wall_ahead_ns
 from lockd.config.current import Current
-from lockd.config.model import CANARY, Config
+from lockd.config.model import CANARY, FILES_LEAST, Config
 from lockd.core.ballots.ballot import Ballot
 from lockd.core.journal import Held, Replayed, Unreadable, replaying
 from lockd.core.leases import Lease, pid_and_uid
@@ -349,8 +349,13 @@ class Agent:
 
     def _raise_file_limit(self) -> int | None:
         """Each connection is an open file, and so is each process that has connections or holds leases.
-        Returns how many there may be."""
+        Returns how many there may be. Raises CannotServe."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if 0 <= most < FILES_LEAST:
+            raise CannotServe(
+                f"only {most} files may be open, and the agent needs {FILES_LEAST}: raise LimitNOFILE= of "
+                "its unit, or `ulimit -n`"
+            )
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         return None if most == resource.RLIM_INFINITY else most
 

@@ -22,6 +22,7 @@ MAY_USE: dict[str, set[str]] = {
     "transport": set(),
     "clock": set(),
     "text": set(),
+    "output": set(),
     "health": set(),
     "guard": set(),
     "core": {"build"},
@@ -42,11 +43,11 @@ MAY_USE: dict[str, set[str]] = {
         "transport",
     },
     "client": {"clock", "config", "core"},
-    "lockctl": {"core", "config", "clock", "client", "health", "text", "lockd"},
+    "lockctl": {"core", "config", "clock", "client", "health", "output", "text", "lockd"},
     "dev": {"config", "core", "lockctl"},
     "aio": {"client"},
     "lockd": {"client"},
-    "cli": {"config", "dev", "server", "lockd"},
+    "cli": {"config", "dev", "output", "server", "lockd"},
     "__main__": {"cli"},
 }
 """What each room, and each module at the top, imports. `lockd` is the package itself: its version, and the

@@ -22,8 +22,6 @@ from tests.harness.names_shim import Names
 from tests.harness.waiting import PATIENCE_S, eventually
 from tests.harness.wire import answers_ping
 
-SOON_MS = 300
-
 
 @pytest.fixture
 def names(tmp_path: Path) -> Names:
@@ -33,7 +31,7 @@ def names(tmp_path: Path) -> Names:
 @pytest.fixture
 def by_name(make_cluster: MakeCluster, names: Names) -> Cluster:
     """Its agent knows the masters by names."""
-    cluster = make_cluster(3, start=False, defaults=AS_IS, timeouts={"connect_ms": SOON_MS})
+    cluster = make_cluster(3, start=False, defaults=AS_IS)
     masters = [{"name": one.name, "address": f"{one.name}-held:{one.port}"} for one in cluster.masters]
     cluster.write_config(masters=masters)
     cluster.agent.environment = names.environment()
@@ -146,7 +144,6 @@ def test_a_password_on_a_dead_disk_costs_new_connections_and_nothing_else(
         master_settings={"requirepass": "secret"},
         auth={"password_file": str(password)},
         defaults=AS_IS,
-        timeouts={"connect_ms": SOON_MS},
     )
     one = app(cluster)
     lease = held(cluster, one, resource)

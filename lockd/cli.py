@@ -26,7 +26,7 @@ class Lockd(click.Group):
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         open_standard_files()
         try:
-            super().main(*args, **extra)
+            sys.exit(super().main(*args, **extra))
         except OSError as error:
             sys.exit(could_not_write(error))
 

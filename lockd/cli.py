@@ -1,6 +1,7 @@
 """The command `lockd`: run the agent, check its configuration, or run a whole cluster on this machine.
 
-Exit statuses: 0 good, 1 it did not work, 2 the command line was wrong, 3 another `lockd dev` has the folder.
+Exit statuses: 0 good, 1 it did not work, 2 the command line was wrong, 3 another `lockd dev` has the folder,
+73 the output can't be written.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -16,11 +17,21 @@ from lockd import __version__
 from lockd.config.model import Config, load
 from lockd.config.problems import ConfigError
 from lockd.config.warnings import warnings_of
+from lockd.output import could_not_write, open_standard_files
 
 CONFIG_FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Lockd(click.Group):
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        open_standard_files()
+        try:
+            sys.exit(super().main(*args, **extra))
+        except OSError as error:
+            sys.exit(could_not_write(error))
+
+
+@click.group(cls=Lockd, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="lockd")
 def main() -> None:
     """lockd: distributed locks over independent Redis masters."""

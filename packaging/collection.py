@@ -73,7 +73,8 @@ def stage(folder: Path) -> None:
         bring(ANSIBLE / name, folder / "playbooks" / name)
     bring(ANSIBLE / "roles", folder / "roles")
     for path in (folder / "roles").glob("*/lookup_plugins"):
-        shutil.move(path, folder / "plugins/lookup")
+        shutil.copytree(path, folder / "plugins/lookup", dirs_exist_ok=True)
+        shutil.rmtree(path)
     bring(ANSIBLE / "library", folder / "plugins/modules")
     for path in texts(folder / "roles", folder / "playbooks"):
         path.write_text(rewritten(path.read_text()))
@@ -112,6 +113,7 @@ def rewritten(text: str) -> str:
     text = text.replace("{{ role_path }}/../../..", "{{ role_path }}/../..")
     text = text.replace("role_path ~ '/../../../", "role_path ~ '/../../")
     text = text.replace("lookup('vault_secrets',", f"lookup('{NAME}.vault_secrets',")
+    text = text.replace("query('lockd_refusals',", f"query('{NAME}.lockd_refusals',")
     text = re.sub(r"(?m)^( +)lockd_files:$", rf"\1{NAME}.lockd_files:", text)
     for play in PLAYS:
         text = re.sub(

@@ -6,7 +6,7 @@ Each request comes with a function that decodes its reply, so a client only carr
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
 
 from hiredis import pack_command
@@ -134,9 +134,15 @@ def key_of(resource: str | bytes) -> bytes:
     raise TypeError(f"a resource is a str or bytes, not {type(resource).__name__}")
 
 
+def named_once(resource: Resource | Iterable[Resource]) -> Resource | Resources:
+    """The same names whenever they are read: who asks may have given a generator, or change its list
+    meanwhile."""
+    return resource if isinstance(resource, str | bytes) else list(resource)
+
+
 def keys_of(resource: Resource | Resources) -> list[bytes]:
     """The same for several. ValueError if there are none."""
-    names = [resource] if isinstance(resource, str | bytes) else resource
+    names = [resource] if isinstance(resource, str | bytes) else list(resource)
     if not names:
         raise ValueError("no resource is named")
     return [key_of(name) for name in names]

@@ -57,8 +57,8 @@ def text(description: str, pattern: str = ".+") -> Any:
     return Key(single(partial(_matching, pattern)), description)
 
 
-def optional_text(description: str) -> Any:
-    return Key(single(partial(_matching, ".+")), description, None, nullable=True)
+def optional_text(description: str, pattern: str = ".+") -> Any:
+    return Key(single(partial(_matching, pattern)), description, None, nullable=True)
 
 
 def optional_secret(description: str) -> Any:
@@ -192,6 +192,7 @@ def unreadable(path: Path, error: Exception) -> Refused:
     return Refused(
         f"names {path}, which can't be read ({reason})",
         "write the path of a file that the user running lockd may read",
+        of_host=True,
     )
 
 
@@ -212,7 +213,7 @@ def _readable(written: object) -> Path:
 
 def secret_in(path: Path) -> str:
     try:
-        secret = path.read_text("utf-8").strip("\r\n")
+        secret = path.read_text("utf-8-sig").strip("\r\n")
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from None
     if not secret:

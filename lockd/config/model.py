@@ -43,7 +43,7 @@ from lockd.config.fields import (
     yes_or_no,
 )
 from lockd.config.globs import matcher
-from lockd.config.problems import ConfigError, Refused
+from lockd.config.problems import ConfigError, Problem, Refused
 from lockd.config.sections import Mistakes, Schema, Section
 from lockd.config.yaml import RefusedValue, document_in
 from lockd.core.identities import LONGEST_TTL_MS
@@ -75,7 +75,7 @@ class Master(Section):
 class Auth(Section):
     """How the agent authenticates at the masters; the same for all of them."""
 
-    username: str | None = optional_text("a user name, or leave it out")
+    username: str | None = optional_text("a user name without spaces, or leave it out", r"\S+")
     password: Secret | None = optional_secret("the password as text")
     password_file: Path | None = optional_secret_file("the path of a file")
 
@@ -145,10 +145,14 @@ class LockClass(Policy):
     max_ttl_ms: int = whole(60_000, 10, DAY_MS)
 
 
+FILES_LEAST = 128
+"""With fewer files the agent's own connections find none."""
+
+
 class Limits(Section):
     share_percent: int = whole(50, 1, 10_000)
     memory_mib: int | None = whole(None, 64, 1 << 20)
-    files: int | None = whole(None, 128, 1 << 20)
+    files: int | None = whole(None, FILES_LEAST, 1 << 20)
     renewals_per_second: int = whole(3_200, 100, 1_000_000)
     resources_per_lock: int = whole(64, 1, 1_000)
     slots: int = whole(64, 1, 1_000)
@@ -302,6 +306,19 @@ def load(path: str | os.PathLike[str]) -> Config:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as error:
         raise ConfigError([unreadable(Path(path), error).at("configuration")]) from None
+    return _written_in(data).read_from(Path(path))
+
+
+def refusals(data: bytes) -> list[Problem]:
+    """The mistakes in a configuration file for another host: whether its files can be read is seen there."""
+    try:
+        _written_in(data)
+    except ConfigError as error:
+        return [problem for problem in error.problems if not problem.of_host]
+    return []
+
+
+def _written_in(data: bytes) -> Config:
     document, problems = document_in(data)
     try:
         config = Config.read(document)
@@ -309,4 +326,4 @@ def load(path: str | os.PathLike[str]) -> Config:
         raise ConfigError(problems + error.problems) from None
     if problems:
         raise ConfigError(problems)
-    return config.read_from(Path(path))
+    return config

@@ -10,11 +10,13 @@ Loc = tuple[str | int, ...]
 
 
 class Problem(NamedTuple):
-    """One mistake: where it is (`masters[2].address`), what is wrong, and what to write instead."""
+    """One mistake: where it is (`masters[2].address`), what is wrong, and what to write instead. of_host: of
+    this host, not of what is written."""
 
     path: str
     wrong: str
     right: str
+    of_host: bool = False
 
     def __str__(self) -> str:
         return f"{self.path}: {self.wrong}; {self.right}"
@@ -31,12 +33,13 @@ class ConfigError(Exception):
 class Refused(Exception):
     """Raise it where a value is read: a mistake that brings its words."""
 
-    def __init__(self, wrong: str, right: str) -> None:
+    def __init__(self, wrong: str, right: str, of_host: bool = False) -> None:
         self.wrong = wrong
         self.right = right
+        self.of_host = of_host
 
     def at(self, path: str) -> Problem:
-        return Problem(path, self.wrong, self.right)
+        return Problem(path, self.wrong, self.right, self.of_host)
 
 
 def path_of(loc: Loc) -> str:

@@ -54,7 +54,7 @@ def _rest(guard: Guard) -> tuple[int, str]:
 
 def _say_who_asks(guard: Guard, ask: Ask) -> None:
     if guard.config.password_file is not None:
-        password = read_own(guard.config.password_file, 1_000).decode(errors="replace").strip()
+        password = read_own(guard.config.password_file, 1_000).decode("utf-8-sig", "replace").strip()
         ask(("AUTH", guard.config.user, password))
 
 

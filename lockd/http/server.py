@@ -59,6 +59,7 @@ BACKLOG = 128
 READ_S = 5.0
 MAKE_S = 10.0
 SEND_S = 5.0
+_END_S = 1.0
 
 _BUSY = text_page(HTTPStatus.SERVICE_UNAVAILABLE, "too many readers at once", ("Retry-After", "1"))
 _TOO_LONG = text_page(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"more than {HEAD_BYTES} bytes")
@@ -153,10 +154,10 @@ class Server:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop listening, and close what is open."""
+        """Stop listening, and close what is open. It may be reading a certificate from a dead disk."""
         self._stopping = True
         self._wake()
-        self._thread.join()
+        self._thread.join(_END_S)
         self._maker.stop()
 
     def _wake(self) -> None:

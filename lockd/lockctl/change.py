@@ -107,7 +107,7 @@ def writer_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option(
         "--operator-password-file",
-        type=click.File(),
+        type=click.File(encoding="utf-8-sig"),
         help=f"File with the password in its first line (- for stdin). Or set {PASSWORD_VARIABLE}.",
     )
     @wraps(command)

@@ -218,7 +218,13 @@ def lock(
     words: list[str | int] = ["LOCK", resource, ttl_ms, "WAIT", wait_ms, "DETACHED"]
     if max_hold_ms is not None:
         words += ["MAXHOLD", max_hold_ms]
-    _print_lease(resource, agent.ask(*words, within_s=wait_ms / 1000 + ANSWER_WITHIN_S), as_json)
+    lease = agent.ask(*words, within_s=wait_ms / 1000 + ANSWER_WITHIN_S)
+    try:
+        _print_lease(resource, lease, as_json)
+    except OSError:
+        # Nobody knows its token.
+        agent.ask("UNLOCK", resource, lease["token"])
+        raise
 
 
 def _read_token(_context: click.Context, _parameter: click.Parameter, token: str) -> str:

@@ -6,8 +6,6 @@ that only some commands need (redis-py, rich, the checks of `doctor`) is importe
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from typing import Any, NoReturn
 
@@ -24,6 +22,7 @@ from lockd.lockctl.runbook import runbook
 from lockd.lockctl.script import script
 from lockd.lockctl.top import top
 from lockd.lockctl.view import doctor, holder, locks, masters, ping
+from lockd.output import could_not_write, open_standard_files
 
 _STATUSES = """\b
 Exit status:
@@ -35,6 +34,7 @@ Exit status:
   64  invalid command line
   65  the agent refused the request as invalid, or not possible now; reload: refused
   69  the agent can't be reached, or is stopping
+  73  the output can't be written: what was locked for it was given back
   74  no quorum: too few masters have a vote, or clocks can't be trusted now
   75  taken: still held by another holder, even after --wait
   76  lost: the lease had already ended
@@ -51,6 +51,7 @@ class Lockctl(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         extra["standalone_mode"] = False
+        open_standard_files()
         try:
             status = super().main(*args, **extra)
             sys.stdout.flush()
@@ -61,10 +62,8 @@ class Lockctl(click.Group):
             status = ExitStatus.USAGE if isinstance(error, click.UsageError) else error.exit_code
         except click.Abort:
             status = ExitStatus.INTERRUPTED
-        except BrokenPipeError:
-            # The reader has gone, as in `lockctl locks | head`. Python's last flush must not fail either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            status = 128 + signal.SIGPIPE
+        except OSError as error:
+            status = could_not_write(error)
         sys.exit(status if isinstance(status, int) else ExitStatus.DONE)
 
 

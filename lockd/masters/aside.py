@@ -10,9 +10,10 @@ from typing import Any
 
 import hiredis
 
-from lockd.config.model import Config, Master
+from lockd.config.model import Timeouts
+from lockd.config.problems import ConfigError
 from lockd.core.answers import one_line
-from lockd.masters import handshake
+from lockd.masters.approach import Approach
 from lockd.masters.failures import MasterError
 from lockd.masters.framing import LONGEST_BYTES, UNFINISHED, Framing, TooLarge
 from lockd.masters.scripts import command
@@ -26,32 +27,28 @@ class Credentials:
     password: bytes = field(repr=False)
 
 
-async def ask_as(who: Credentials, config: Config, master: Master, *words: bytes | str | int) -> Any:
+async def ask_as(who: Credentials, approach: Approach, timeouts: Timeouts, *words: bytes | str | int) -> Any:
     """The answer to one command. Raises MasterError, also when there is none within connect_ms."""
     try:
-        async with asyncio.timeout(config.timeouts.connect_ms / 1000):
-            return await _ask(who, config, master, command(*words))
+        async with asyncio.timeout(timeouts.connect_ms / 1000):
+            return await _ask(who, approach, command(*words))
     except TimeoutError:
         raise MasterError("no answer in time") from None
-    except OSError as failure:
-        raise MasterError(failure.strerror or str(failure)) from failure
+    except (OSError, ConfigError) as failure:
+        raise MasterError(getattr(failure, "strerror", None) or str(failure)) from failure
 
 
-async def _ask(who: Credentials, config: Config, master: Master, question: bytes) -> Any:
-    reader, writer = await asyncio.open_connection(
-        master.host,
-        master.port,
-        ssl=handshake.tls_context(config),
-        server_hostname=handshake.tls_name(config, master),
-    )
+async def _ask(who: Credentials, approach: Approach, question: bytes) -> Any:
+    reader = asyncio.StreamReader()
+    transport, _ = await approach.connect(lambda: asyncio.StreamReaderProtocol(reader))
     try:
         answers = _Answers(reader)
-        writer.write(command("AUTH", who.username, who.password))
+        transport.write(command("AUTH", who.username, who.password))
         await answers.next()
-        writer.write(question)
+        transport.write(question)
         return await answers.next()
     finally:
-        writer.transport.abort()
+        transport.abort()
 
 
 class _Answers:

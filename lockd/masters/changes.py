@@ -88,7 +88,7 @@ class _Doer:
             if self._writer is None:
                 written = await link.call(*words)
             else:
-                written = await ask_as(self._writer, self._fleet.config, link.master, *words)
+                written = await ask_as(self._writer, link.approach, self._fleet.config.timeouts, *words)
         except MasterError as failure:
             raise NotPossible(self._not_written(link.master.name, str(failure))) from failure
         return bool(written)

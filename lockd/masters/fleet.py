@@ -18,6 +18,7 @@ from lockd.masters import scripts
 from lockd.masters.link import Link
 
 _ANSWER_MOST_NS = 1_000_000
+_END_S = 1.0
 
 
 class Gauge(Protocol):
@@ -160,6 +161,6 @@ class Fleet(fleet.Fleet[Link]):
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.wait(self._tasks, timeout=_END_S)
         for link in self.links:
             link.drop("the agent stops", boottime_ns())

@@ -6,7 +6,6 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lockd.config.model import Config, Master
 from lockd.core.identities import Identity
 from lockd.core.membership import REQUIRED_SETTINGS, Copying, MasterFacts, Memory, State
 from lockd.masters import replies, scripts
@@ -19,12 +18,11 @@ _WORD = 1_024
 Ask = Callable[..., "asyncio.Future[Any]"]
 
 
-async def log_in(call: Ask, config: Config) -> tuple[int, bool]:
-    """Authenticate if configured, and name the connection. Returns its id on the master, and whether notices
-    can be received among its answers."""
-    password = config.password()
+async def log_in(call: Ask, username: str | None, password: str | None) -> tuple[int, bool]:
+    """Authenticate if there is a password, and name the connection. Returns its id on the master, and whether
+    notices can be received among its answers."""
     if password is not None:
-        words = (config.auth.username, password) if config.auth.username else (password,)
+        words = (username, password) if username else (password,)
         await call("AUTH", *words)
     _, session = await asyncio.gather(call("CLIENT", "SETNAME", "lockd"), call("CLIENT", "ID"))
     try:
@@ -94,25 +92,6 @@ async def have_scripts(call: Ask) -> None:
             f"it lacks the scripts {names}, and this agent may not load them: on its host, "
             "sudo systemctl reload lockd-master",
         ) from refused
-
-
-def tls_context(config: Config) -> ssl.SSLContext | None:
-    """The settings of the encryption, or None without TLS."""
-    if config.tls is None:
-        return None
-    context = ssl.create_default_context(cafile=str(config.tls.ca_file))
-    if config.tls.cert_file is not None:
-        context.load_cert_chain(config.tls.cert_file, config.tls.key_file)
-    return context
-
-
-def tls_name(config: Config, master: Master) -> str | None:
-    """The name that the master's certificate has to carry. If that is the master's name, no other machine can
-    answer in its place, whatever its address, and the master may move to another address."""
-    if config.tls is None:
-        return None
-    name = config.tls.server_name or "{host}"
-    return name.replace("{name}", master.name).replace("{host}", master.host)
 
 
 def certificate_end_s(connection: ssl.SSLObject | None) -> float | None:

@@ -23,6 +23,7 @@ from lockd.core.membership import State
 from lockd.core.stakes import Stock
 from lockd.core.validity import NS_PER_MS
 from lockd.masters import handshake, replies, scripts
+from lockd.masters.approach import Approach
 from lockd.masters.failures import MasterError, Unfit
 from lockd.masters.framing import DELETED, LONGEST_BYTES, UNFINISHED, Framing, is_one_vote
 from lockd.masters.scripts import command
@@ -34,6 +35,9 @@ then its reply is written. If thousands arrive together, the others come after w
 
 
 _MEASURED_EACH = 16
+_NOT_FOUND = (
+    "its address, the password and the TLS files were not read in time: check this host's resolver and disk"
+)
 
 
 class FutureCall:
@@ -58,15 +62,6 @@ def _as_sent(word: str) -> bytes:
     return scripts.bulk(word.encode())
 
 
-def _in_words(failure: Exception) -> str:
-    """Why a connection failed, as an operator would say it."""
-    if isinstance(failure, TimeoutError):
-        return "no answer in time"
-    if isinstance(failure, OSError) and failure.strerror:
-        return failure.strerror.lower()
-    return str(failure) or repr(failure)
-
-
 class Link(link.Link):
     """The link to one master. Its questions are bytes."""
 
@@ -89,6 +84,7 @@ class Link(link.Link):
         patience = link.Patience(timeouts.master_ms * NS_PER_MS, timeouts.dead_ms * NS_PER_MS)
         super().__init__(index, listener, watch, patience, _as_sent, room)
         self.master = config.masters[index]
+        self.approach = Approach(config, self.master)
         self.round_trip_ns = 0
         self._config = config
         self._voted_after = voted_after
@@ -260,15 +256,9 @@ class Link(link.Link):
 
     async def _connect(self) -> None:
         self.connects(boottime_ns())
-        loop = asyncio.get_running_loop()
-        await loop.create_connection(
-            for_loop(lambda: self),
-            self.master.host,
-            self.master.port,
-            ssl=handshake.tls_context(self._config),
-            server_hostname=handshake.tls_name(self._config, self.master),
-        )
-        session, self._speaks_resp3 = await handshake.log_in(self.call, self._config)
+        _, password = await self.approach.connect(for_loop(lambda: self))
+        username = self._config.auth.username
+        session, self._speaks_resp3 = await handshake.log_in(self.call, username, password)
         if not await self._follow(introduction.introduce(self, session, boottime_ns)):
             raise Unfit(State.LOADING, "still loading its data")
 
@@ -321,8 +311,16 @@ class Link(link.Link):
         if isinstance(failure, Nonsense):
             self.talks_nonsense(str(failure), now_ns)
         unfit = failure.state if isinstance(failure, Unfit) else None
-        self.failed_to_connect(_in_words(failure), now_ns, unfit)
+        self.failed_to_connect(self._in_words(failure), now_ns, unfit)
         self.hang_up()
+
+    def _in_words(self, failure: Exception) -> str:
+        """Why a connection failed, as an operator would say it."""
+        if isinstance(failure, TimeoutError):
+            return _NOT_FOUND if self.approach.is_looked_up else "no answer in time"
+        if isinstance(failure, OSError) and failure.strerror:
+            return failure.strerror.lower()
+        return str(failure) or repr(failure)
 
     # Watching over it
 

@@ -20,8 +20,7 @@ import uvloop
 from lockd import __version__
 from lockd.clock import boottime_ns, slewed_by_now_ns, wall_ahead_ns
 from lockd.config.current import Current
-from lockd.config.model import CANARY, Config
-from lockd.config.warnings import warnings_of
+from lockd.config.model import CANARY, FILES_LEAST, Config
 from lockd.core.ballots.ballot import Ballot
 from lockd.core.journal import Held, Replayed, Unreadable, replaying
 from lockd.core.leases import Lease, pid_and_uid
@@ -49,7 +48,6 @@ from lockd.server.journal import JournalFile, NotOurs, origin_of
 from lockd.server.log import EventLog
 from lockd.server.memory import MemoryWatch, memory_limit
 from lockd.server.operators import OperatorsSession, OperatorsSocket, Places
-from lockd.server.peer import Permissions
 from lockd.server.quotas import Quotas, Room
 from lockd.server.reload import Reload
 from lockd.server.session import Session
@@ -58,6 +56,7 @@ from lockd.server.systemd import notifier, watchdog_interval_s
 from lockd.server.tokens import fresh_token
 from lockd.server.turns import LoopTurns
 from lockd.server.unix_socket import AppSocket, CannotServe
+from lockd.threads import in_thread
 
 _BEAT_S = 0.25
 _ALIVE_S = 2.0
@@ -126,7 +125,6 @@ class Agent:
             account_of=accounts.of,
             quotas=self.quotas,
             buffers=Buffers(current, self.quotas),
-            permissions=Permissions(config),
             incidents=self.incidents,
             log=log,
         )
@@ -143,9 +141,12 @@ class Agent:
             current, self.shared, self.metrics, self._canary, log, self._notify, operators_socket.let_in
         )
         commands = Commands(current, self.shared, self.fleet, self.metrics, self._reload)
-        self._apps = Entrance(AppSocket(config.socket), partial(Session, self.shared, commands), log)
+        app_socket = AppSocket(config.socket, lambda: self.shared.permissions.socket_group)
+        self._apps = Entrance(app_socket, partial(Session, self.shared, commands), log)
         for_operators = partial(OperatorsSession, self.shared, commands, Places())
         self._entrances = self._apps, Entrance(operators_socket, for_operators, log, at_a_turn=1)
+        self._http: http_server.Server | None = None
+        self._waits_for = "the first look at the masters"
         self._journal_tried_s = 0.0
         self._takes_over = False
         self.metrics.agent.socket_trouble = self._apps.trouble
@@ -196,12 +197,11 @@ class Agent:
     # Starting
 
     async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        for warning in warnings_of(self.current.config):
-            self.log.warning("config", warning=warning)
         self.locks.wall_ahead_ns = wall_ahead_ns()
-        self._http = self._start_metrics()
-        for entrance in self._entrances:
-            entrance.make()
+        await self._start_metrics(loop)
+        names = loop.create_task(self._reload.begin())
+        if await self._comes(names, _FIRST_LOOK_S):
+            self._make_entrances()
         self.fleet.start()
         self.shared.hang_ups.start(loop)
         self.shared.processes.start(loop)
@@ -210,6 +210,8 @@ class Agent:
         for _ in self._taking_over():
             pass
         self._canary_task = loop.create_task(self._canary.run())
+        if not (names.done() or await self._names_come_late(names)):
+            return
         for entrance in self._entrances:
             await entrance.open()
         self.log.info(
@@ -230,11 +232,31 @@ class Agent:
     async def _first_look(self, loop: asyncio.AbstractEventLoop) -> None:
         """Apps that connect before it is over wait in the kernel: to report an outage to them would be wrong.
         The wait is short, since it may really be an outage."""
-        stop = loop.create_task(self._stop.wait())
         look = loop.create_task(self.fleet.first_look.wait())
-        await asyncio.wait((stop, look), timeout=_FIRST_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
+        await self._comes(look, _FIRST_LOOK_S)
         look.cancel()
+
+    async def _comes(self, task: "asyncio.Task[Any]", within_s: float | None = None) -> bool:
+        """Whether it is done within that time, and before the agent is told to stop."""
+        stop = asyncio.get_running_loop().create_task(self._stop.wait())
+        await asyncio.wait((stop, task), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if task.done():
+            task.result()
+        return task.done()
+
+    def _make_entrances(self) -> None:
+        for entrance in self._entrances:
+            entrance.make()
+
+    async def _names_come_late(self, names: "asyncio.Task[None]") -> bool:
+        """What the previous agent held is held on. Until it is known who may lock what, nobody is let in."""
+        self._waits_for = "the lookup of users and groups"
+        self.log.warning("user_database_silent", why="nobody is let in until it answers")
+        if not await self._comes(names):
+            return False
+        self._make_entrances()
+        return True
 
     def _taking_over(self) -> Iterator[None]:
         """Take over what the previous agent held, in steps. At the start that is noted before anything about
@@ -292,27 +314,48 @@ class Agent:
         label = held.label if held.label == CANARY else self.current.config.class_of(held.resource).name
         return Heir(self.shared, held, label, process)
 
-    def _start_metrics(self) -> "http_server.Server | None":
+    async def _start_metrics(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Its address may be a name, and its certificate on a dead disk. Apps do not wait for that."""
         if self.current.config.metrics is None:
-            return None
+            return
+        start = partial(
+            http_server.start,
+            self.current.config.metrics,
+            self.metrics,
+            self._alive,
+            self._ready,
+            failed=partial(self._page_failed, loop),
+            status=self._pages_for_people(),
+            names=self.current.config.metrics_hosts,
+            tls=self.current.config.metrics_tls,
+        )
+        starts = loop.create_task(in_thread(start))
         try:
-            return http_server.start(
-                self.current.config.metrics,
-                self.metrics,
-                self._alive,
-                self._ready,
-                failed=partial(self._page_failed, asyncio.get_running_loop()),
-                status=self._pages_for_people(),
-                names=self.current.config.metrics_hosts,
-                tls=self.current.config.metrics_tls,
-            )
+            if await self._comes(starts, _FIRST_LOOK_S):
+                self._http = starts.result()
+                return
         except OSError as failure:
             raise CannotServe(str(failure)) from failure
+        self.log.warning("metrics_late", why="their address or certificate was not read in time")
+        starts.add_done_callback(self._metrics_came_late)
+
+    def _metrics_came_late(self, starts: "asyncio.Task[http_server.Server]") -> None:
+        if starts.cancelled():
+            return
+        if (failure := starts.exception()) is None:
+            self._http = starts.result()
+        else:
+            self.log.error("metrics_failed", why=str(failure))
 
     def _raise_file_limit(self) -> int | None:
         """Each connection is an open file, and so is each process that has connections or holds leases.
-        Returns how many there may be."""
+        Returns how many there may be. Raises CannotServe."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if 0 <= most < FILES_LEAST:
+            raise CannotServe(
+                f"only {most} files may be open, and the agent needs {FILES_LEAST}: raise LimitNOFILE= of "
+                "its unit, or `ulimit -n`"
+            )
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         return None if most == resource.RLIM_INFINITY else most
 
@@ -458,7 +501,7 @@ class Agent:
         if self.locks.draining:
             return False, "draining"
         if not self._apps.is_open:
-            return False, "starting: the first look at the masters is not over"
+            return False, f"starting: {self._waits_for} is not over"
         if trouble := self._apps.trouble():
             return False, trouble
         return (

@@ -106,6 +106,7 @@ class Permissions:
     def __init__(self, config: Config) -> None:
         self._admins = frozenset({0, os.geteuid()})
         self.admin_groups = _gids((config.admin_group,) if config.admin_group else ())
+        self.socket_group = next(iter(_gids((config.socket.group,) if config.socket.group else ())), None)
         classes = (*config.classes, config.other)
         self._allowed = {c.name: _allowed(c) for c in classes}
 

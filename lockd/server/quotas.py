@@ -132,7 +132,7 @@ class Quotas:
         return max(memory // 4 * 3 - AGENT_BYTES, AGENT_BYTES)
 
     def _files_in(self, limits: Limits) -> int:
-        files = limits.files or self._room.files or 1 << 20
+        files = min(limits.files or 1 << 20, self._room.files or 1 << 20)
         return max(files - _AGENT_FILES, files // 2)
 
     def has_memory(self, limit: int | None) -> None:

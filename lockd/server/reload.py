@@ -8,8 +8,7 @@ does not answer, the reload ends, and the agent can still stop.
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future
-from threading import Thread
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from lockd.clock import boottime_ns
@@ -24,6 +23,7 @@ from lockd.server.log import EventLog
 from lockd.server.peer import Permissions
 from lockd.server.shared import Shared
 from lockd.server.systemd import Silence
+from lockd.threads import in_thread
 
 T = TypeVar("T")
 PATIENCE_S = 10.0
@@ -48,6 +48,11 @@ class _Loaded(NamedTuple):
     permissions: Permissions
     warnings: list[str]
 
+    @classmethod
+    def of(cls, config: Config) -> "_Loaded":
+        """Asks the user database."""
+        return cls(config, Permissions(config), warnings_of(config))
+
 
 class Reload:
     def __init__(
@@ -68,6 +73,14 @@ class Reload:
         self._notify = notify
         self._adopted = adopted
         self._one_at_a_time = asyncio.Lock()
+
+    async def begin(self) -> None:
+        """Look up what the configuration names that the agent was started with. It takes as long as the user
+        database does."""
+        async with self._one_at_a_time:
+            loaded = await in_thread(partial(_Loaded.of, self._current.config))
+            self._shared.permissions = loaded.permissions
+            self._warn(loaded)
 
     async def look(self) -> Outcome:
         """What it would do."""
@@ -92,7 +105,7 @@ class Reload:
     async def _load(self) -> tuple[Outcome, _Loaded | None]:
         """The result, and what has to be adopted."""
         try:
-            loaded = await in_thread(self._read)
+            loaded = await in_time(self._read)
         except ConfigError as error:
             return Outcome("invalid", problems=tuple(map(str, error.problems))), None
         found = changes(self._current.config, loaded.config)
@@ -104,8 +117,7 @@ class Reload:
         source = self._current.config.source
         if source is None:
             raise ConfigError([Problem("configuration", "was not read from a file", "start it with one")])
-        config = load(source)
-        return _Loaded(config, Permissions(config), warnings_of(config))
+        return _Loaded.of(load(source))
 
     def _adopt(self, loaded: _Loaded) -> None:
         """Everything in one turn of the event loop."""
@@ -122,8 +134,8 @@ class Reload:
         """To metrics and log; returns a line for `systemctl status`."""
         for problem in outcome.problems:
             self._log.always("reload_problem", problem=problem)
-        for warning in loaded.warnings if loaded else ():
-            self._log.warning("config", warning=warning)
+        if loaded is not None:
+            self._warn(loaded)
         fingerprint, (changed, restart_needed) = self._current.config.fingerprint(), outcome.changes
         self._log.always(
             "reload",
@@ -143,26 +155,18 @@ class Reload:
         self._metrics.reload.worked()
         return f"serving with configuration {fingerprint}"
 
+    def _warn(self, loaded: _Loaded) -> None:
+        for warning in loaded.warnings:
+            self._log.warning("config", warning=warning)
 
-async def in_thread(work: Callable[[], T], within_s: float = PATIENCE_S) -> T:
-    """Returns the result. Not in a thread of the loop's, since an ending loop waits for its threads. Raises
-    ConfigError when it takes too long."""
-    future: Future[T] = Future()
-    Thread(target=_run, args=(work, future), daemon=True).start()
+
+async def in_time(work: Callable[[], T], within_s: float = PATIENCE_S) -> T:
+    """Returns the result. Raises ConfigError when it takes too long."""
     try:
         async with asyncio.timeout(within_s):
-            return await asyncio.wrap_future(future)
+            return await in_thread(work)
     except TimeoutError as late:
         what = f"could not be read, with its users and groups looked up, within {within_s:g} s"
         raise ConfigError(
             [Problem("configuration", what, ("check the disk, and the lookup of users and groups"))]
         ) from late
-
-
-def _run(work: Callable[[], T], future: "Future[T]") -> None:
-    # From here on, it can't be cancelled: a caller that has stopped waiting gets no answer.
-    future.set_running_or_notify_cancel()
-    try:
-        future.set_result(work())
-    except BaseException as failure:
-        future.set_exception(failure)

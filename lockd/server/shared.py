@@ -37,7 +37,7 @@ class Connection(Protocol):
 @dataclass(slots=True, kw_only=True)
 class Shared:
     """stopped: the agent leaves holders what they hold. current, permissions: replaced by a reload, so never
-    keep them elsewhere."""
+    keep them elsewhere. There are permissions before anybody is let in."""
 
     host: bytes
     current: Current
@@ -46,12 +46,12 @@ class Shared:
     account_of: AccountOf
     quotas: Quotas
     buffers: Buffers
-    permissions: Permissions
     incidents: Incidents
     log: EventLog
     hang_ups: HangUps = field(default_factory=HangUps)
     losses: Losses = field(default_factory=Losses)
     claims: Claims = field(default_factory=Claims)
+    permissions: Permissions = field(init=False)
     tellings: Tellings = field(init=False)
     endings: Endings = field(init=False)
     processes: Processes = field(init=False)

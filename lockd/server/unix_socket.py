@@ -4,11 +4,11 @@ Someone may clear out /run, or delete the file by mistake. Then the agent still 
 it: apps that are connected go on, and no new ones come in.
 """
 
-import grp
 import os
 import socket
 import stat
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -144,18 +144,26 @@ def _file_at(path: str) -> tuple[int, int] | None:
 
 
 class AppSocket(UnixSocket):
-    """For apps: its mode and group are configured."""
+    """For apps: its mode and group are configured. gid: of that group, once it was looked up; None: there is
+    none."""
 
-    def __init__(self, wanted: Socket) -> None:
+    def __init__(self, wanted: Socket, gid: Callable[[], int | None] = lambda: None) -> None:
         super().__init__(wanted.path)
         self._wanted = wanted
+        self._gid = gid
 
     def let_in(self) -> None:
         try:
             if self._wanted.group is not None:
-                os.chown(self._path, -1, grp.getgrnam(self._wanted.group).gr_gid)
+                os.chown(self._path, -1, _found(self._gid()))
             os.chmod(self._path, self._wanted.mode)
-        except (OSError, KeyError) as failure:
+        except (OSError, LookupError) as failure:
             raise CannotServe(
                 f"the socket {self._path} can't be given to the group '{self._wanted.group}': {failure}"
             ) from failure
+
+
+def _found(gid: int | None) -> int:
+    if gid is None:
+        raise LookupError("there is no such group")
+    return gid

@@ -15,6 +15,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import hiredis
 import pytest
@@ -24,6 +26,7 @@ from lockd.lockctl.errors import Lost
 from lockd.lockctl.run import job
 from lockd.lockctl.run.keeper import Start, _Keeper
 from lockd.lockctl.run.lease import Job, kill_margin_ns, term_margin_ns
+from lockd.lockctl.run.supervisor import Supervisor
 from tests.harness.clocks import MS
 from tests.harness.lockctl import LOCKCTL
 from tests.harness.processes import alive, children_of
@@ -613,3 +616,62 @@ def test_who_runs_as_another_user_is_named_and_holds_nothing_up(
     os.close(reader)
     assert os.waitstatus_to_exitcode(status) == 76, said
     assert re.search(r"sleep \(pid \d+\) runs as another user and can't be killed", said), said
+
+
+class Told:
+    """A command, as its supervisor sees it: which signals it was sent."""
+
+    def __init__(self) -> None:
+        self.keeper_got: set[int] = set()
+        self.sent: list[int] = []
+        self.send_group = self.sent.append
+
+
+TO_ALL_MS = 1_000
+"""More than a signal for all takes."""
+
+
+@pytest.mark.parametrize(("to_all", "sent"), [(True, []), (False, [signal.SIGTERM])])
+def test_a_signal_is_passed_on_once_and_not_if_it_came_to_all(to_all: bool, sent: list[int]) -> None:
+    """systemd ends a whole unit by one signal to each of its processes."""
+    told: Any = Told()
+    nothing: Any = SimpleNamespace(lent=False, ours=lambda: False)
+    supervisor = Supervisor(nothing, 10_000, told, nothing, nothing)
+    for _ in range(2):
+        supervisor._forward(bytes([signal.SIGTERM, signal.SIGUSR1]))
+        assert told.sent == [signal.SIGUSR1], "nothing else is kept back"
+        if to_all:
+            told.keeper_got.add(signal.SIGTERM)
+        for _ in range(2):
+            supervisor._pass_on_what_was_kept_back(boottime_ns() + TO_ALL_MS * MS)
+        assert told.sent[1:] == sent
+        told.sent.clear()
+
+
+def test_what_the_keeper_got_alone_keeps_no_later_signal_back() -> None:
+    told: Any = Told()
+    nothing: Any = SimpleNamespace(lent=False, ours=lambda: False)
+    supervisor = Supervisor(nothing, 10_000, told, nothing, nothing)
+    told.keeper_got.add(signal.SIGTERM)
+    supervisor._pass_on_what_was_kept_back(boottime_ns())
+    supervisor._forward(bytes([signal.SIGTERM]))
+    supervisor._pass_on_what_was_kept_back(boottime_ns() + TO_ALL_MS * MS)
+    assert told.sent == [signal.SIGTERM]
+
+
+KEPT = """
+import os, signal, sys
+from lockd.lockctl.run.keeper import CommandProcess, Start
+command = CommandProcess(Start(["sleep", "1000"], os.environb, lambda: None))
+os.kill(command._keeper, signal.SIGTERM)
+while not command.keeper_got:
+    assert list(command.changes()) == []
+print(command.keeper_got == {signal.SIGTERM} and command.kept)
+"""
+
+
+def test_a_keeper_says_which_signal_it_got_and_goes_on() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KEPT], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
+    assert done.stdout == "True\n"

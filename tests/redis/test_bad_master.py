@@ -16,7 +16,6 @@ import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -367,10 +366,9 @@ async def test_what_an_operators_connection_is_told_is_looked_at_too(reply: byte
     async with beside_a_bad_master() as world:
         world.bad.lie = lambda words, true: reply if words[0] == b"AUTH" else true
         timeouts = Timeouts(connect_ms=1_000)  # some of these answers have no end
-        config: Any = SimpleNamespace(**world.fleet.config.values() | {"timeouts": timeouts})
         peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with pytest.raises(MasterError) as failed:
-            await ask_as(Credentials("operator", b"secret"), config, config.masters[0], "PING")
+            await ask_as(Credentials("operator", b"secret"), world.fleet.links[0].approach, timeouts, "PING")
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < peak_kib + 64_000
         assert len(str(failed.value)) < 300
         assert str(failed.value).isprintable()

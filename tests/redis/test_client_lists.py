@@ -127,3 +127,23 @@ def test_what_makes_no_sense_is_a_value_error(
 ) -> None:
     with pytest.raises(ValueError, match=r"named|detached"):
         client.acquire(resources, **options)
+
+
+def test_names_that_can_be_read_only_once_are_all_held_and_all_given_back(client: AnyClient) -> None:
+    names = ["once:a", "once:b"]
+    with client.lock(name for name in names) as lease:
+        assert list(lease.fences) == names
+    lease = client.acquire(name for name in names)
+    assert [free(client, name) for name in names] == [False, False]
+    lease.release()
+    assert [free(client, name) for name in names] == [True, True]
+
+
+def test_a_list_that_is_changed_later_is_locked_as_it_was(client: AnyClient) -> None:
+    names = ["changed:a", "changed:b"]
+    block = client.lock(names)
+    names.clear()
+    with block as lease:
+        assert list(lease.fences) == ["changed:a", "changed:b"]
+    with pytest.raises(ValueError, match="no resource"):
+        client.acquire(iter(names))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lockd.output import CANT_WRITE
 from tests.harness.clients import take_all_away
 from tests.harness.cluster import Cluster, MakeCluster, running_cluster
 from tests.harness.lockctl import LOCKCTL, at_terminal, lockctl, lockctl_at_terminal
@@ -65,6 +66,39 @@ END
     done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert re.fullmatch(r"\d+ \d+\n", done.stdout)
     assert lockctl(cluster, "holder", "sh").returncode == NO
+
+
+@pytest.mark.parametrize("to", [">/dev/full", ">&-"])
+def test_a_token_that_can_not_be_printed_is_given_back(cluster: Cluster, to: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"exec {LOCKCTL} --socket {cluster.socket} lock full --ttl 10m {to}"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == CANT_WRITE
+    assert re.fullmatch(r"lockctl: the output can't be written: .+\n", done.stderr)
+    assert lockctl(cluster, "holder", "full").returncode == NO
+
+
+@pytest.mark.parametrize("command", ["locks", "masters --json", "ping", "doctor", "top --once", "--version"])
+def test_an_output_that_is_full_is_said_in_one_line(cluster: Cluster, command: str) -> None:
+    full = ["sh", "-c", f"exec {LOCKCTL} --socket {cluster.socket} {command} >/dev/full"]
+    done = subprocess.run(full, capture_output=True, text=True, check=False)
+    assert done.returncode == CANT_WRITE
+    assert done.stderr == "lockctl: the output can't be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_finds_closed_what_lockctl_found_closed(
+    cluster: Cluster, tmp_path: Path, closed: str
+) -> None:
+    seen = tmp_path / "seen"
+    script = f"for file in 0 1 2; do test -e /proc/$$/fd/$file && echo $file; done 3>{seen} >&3; exit 7"
+    run = f"exec {LOCKCTL} --socket {cluster.socket} run closed -- sh -c '{script}' {closed}"
+    done = subprocess.run(["sh", "-c", run], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "", "")
+    numbers = {"<&-": 0, ">&-": 1, "2>&-": 2}
+    left = {0, 1, 2} - {numbers[one] for one in closed.split()}
+    assert {int(number) for number in seen.read_text().split()} - {1} == left - {1}
 
 
 # A look at things

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lockd.config.model import CLASSES_REMEMBERED, Config, load
+from lockd.config.model import CLASSES_REMEMBERED, Config, load, refusals
 from lockd.config.problems import ConfigError, Problem
 from lockd.config.warnings import warnings_of
 from tests.harness.any_text import any_text
@@ -333,6 +333,20 @@ def test_the_password_comes_from_the_configuration_or_from_its_file_which_is_rea
     secret.unlink()
     with pytest.raises(ConfigError, match=r"auth.password_file: .*No such file"):
         made.password()
+
+
+def test_a_byte_order_mark_is_no_part_of_a_password(secret: Path) -> None:
+    """Editors of Windows put it there."""
+    secret.write_bytes(b"\xef\xbb\xbfs3cret\r\n")
+    assert config(auth={"password_file": str(secret)}).password() == "s3cret"
+
+
+def test_a_configuration_for_another_host_is_read_without_its_files() -> None:
+    written = document(auth={"username": "agent-a 1", "password_file": "/nope"}, tls={"ca_file": "/nope"})
+    assert [one.path for one in refusals(yaml.safe_dump(written).encode())] == ["auth.username"]
+    written["auth"]["username"] = "agent-a1"
+    assert refusals(yaml.safe_dump(written).encode()) == []
+    assert [one.path for one in refusals(b"- not\n- a mapping")] == ["configuration"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\xff\n"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import shutil
 import socket
 import ssl
@@ -149,3 +150,16 @@ def test_a_certificate_that_can_not_be_used_keeps_it_from_beginning(folder: Path
     (folder / "served.key").write_bytes((folder / "next.key").read_bytes())
     with pytest.raises(OSError, match=r"with TLS: "):
         serve()
+
+
+def test_a_certificate_on_a_dead_disk_keeps_nobody_from_ending(serve: Serve, folder: Path) -> None:
+    """A FIFO to which nobody writes stands for its file."""
+    server = serve()
+    (folder / "served.pem").unlink()
+    os.mkfifo(folder / "served.pem")
+    with socket.create_connection(("127.0.0.1", server.port)):
+        reads = eventually(lambda: os.open(folder / "served.pem", os.O_WRONLY | os.O_NONBLOCK))
+        server.stop()
+        assert server._thread.is_alive()
+        os.close(reads)
+    eventually(lambda: not server._thread.is_alive(), "it ends when it can")

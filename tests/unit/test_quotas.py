@@ -4,6 +4,7 @@ ends."""
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,8 +17,10 @@ from lockd.config.current import Current
 from lockd.core import sizes
 from lockd.core.stakes import FLOORS
 from lockd.core.values import Bound
+from lockd.server.agent import Agent
 from lockd.server.heirs import Heir
 from lockd.server.quotas import Cost, Holding, Quotas, Room, renewals_of
+from lockd.server.unix_socket import CannotServe
 from tests.harness.configs import a_config
 from tests.harness.whole_agent import OURS, WholeAgent, Wire, a_whole_agent
 
@@ -48,6 +51,7 @@ def of_one(quotas: Quotas, uid: int = OURS) -> tuple[int, int]:
         ({}, Room(), (1_280 << 20, (1 << 20) - 96, 3_200)),
         ({"memory_mib": 512, "files": 1_000}, Room(1_792 << 20, 10_000), (320 << 20, 904, 3_200)),
         ({"memory_mib": 64, "files": 128}, Room(), (64 << 20, 64, 3_200)),
+        ({"files": 20_000}, Room(1_792 << 20, 10_000), (1_280 << 20, 9_904, 3_200)),
         ({"renewals_per_second": 100}, Room(1 << 20, 100), (64 << 20, 50, 100)),
     ],
 )
@@ -58,6 +62,17 @@ def test_there_is_what_the_configuration_says_else_what_the_unit_has(
     assert {name: most for name, (_, most) in quotas.in_use().items()} == dict(
         zip(("bytes", "files", "renewals"), total, strict=True)
     )
+
+
+@pytest.mark.parametrize("most", [0, 40, 127])
+def test_an_agent_for_which_there_are_too_few_files_says_so_and_does_not_serve(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (most, most))
+    with pytest.raises(
+        CannotServe, match=f"only {most} files may be open, and the agent needs 128: raise Lim"
+    ):
+        Agent._raise_file_limit(cast("Any", None))
 
 
 def test_a_reload_changes_what_there_is_and_takes_nothing_away() -> None:

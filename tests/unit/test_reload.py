@@ -19,7 +19,7 @@ from lockd.config.reload import RELOADED, RESTARTED, SETTINGS, Changes, changes
 from lockd.core.validity import NS_PER_S
 from lockd.metrics.collector import Metrics
 from lockd.server.peer import Peer, Permissions
-from lockd.server.reload import in_thread
+from lockd.server.reload import in_time
 from tests.harness.clocks import MS
 from tests.harness.configs import a_config
 from tests.harness.leases import a_lease
@@ -95,8 +95,8 @@ def test_leases_of_a_class_that_was_removed_are_shown_to_operators_only() -> Non
 def test_what_takes_too_long_to_look_up_is_no_reload_and_keeps_nobody_from_ending() -> None:
     go_on = threading.Event()
     with pytest.raises(ConfigError, match=r"within 0\.01 s"):
-        asyncio.run(in_thread(go_on.wait, within_s=0.01))
+        asyncio.run(in_time(go_on.wait, within_s=0.01))
     go_on.set()
-    assert asyncio.run(in_thread(lambda: "read")) == "read"
+    assert asyncio.run(in_time(lambda: "read")) == "read"
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(in_thread(lambda: 1 // 0))
+        asyncio.run(in_time(lambda: 1 // 0))

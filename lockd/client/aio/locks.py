@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Unpack
 
@@ -48,7 +49,7 @@ class Client:
     def timeout(self) -> float:
         return self._pool.timeout_s
 
-    def lock(self, resource: Resource | Resources, **options: Unpack[LockOptions]) -> LockBlock:
+    def lock(self, resource: Resource | Iterable[Resource], **options: Unpack[LockOptions]) -> LockBlock:
         """For `async with`: the resource is held while the block runs. Options: those of `acquire`.
 
         If the lease was lost meanwhile, the end of the block raises LockLost, unless the block raised
@@ -58,7 +59,7 @@ class Client:
 
     async def acquire(
         self,
-        resource: Resource | Resources,
+        resource: Resource | Iterable[Resource],
         *,
         ttl: float = 10.0,
         wait: float = 0.0,
@@ -72,6 +73,7 @@ class Client:
         If it is cancelled, nothing stays locked, unless `detached` was granted just then: that ends at its
         `ttl`.
         """
+        resource = requests.named_once(resource)
         attempt = Attempt(requests.keys_of(resource), ttl, wait)
         return await self._acquire(
             attempt, resource, on_lost, max_hold=max_hold, detached=detached, slots=slots
@@ -177,9 +179,9 @@ class LockBlock:
 
     __slots__ = ("_client", "_lease", "_options", "_resource")
 
-    def __init__(self, client: Client, resource: Resource | Resources, options: LockOptions) -> None:
+    def __init__(self, client: Client, resource: Resource | Iterable[Resource], options: LockOptions) -> None:
         self._client = client
-        self._resource = resource
+        self._resource = requests.named_once(resource)
         self._options = options
 
     async def __aenter__(self) -> Lease:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Unpack
@@ -59,7 +60,7 @@ class Client:
     def timeout(self) -> float:
         return self._pool.timeout_s
 
-    def lock(self, resource: Resource | Resources, **options: Unpack[LockOptions]) -> LockBlock:
+    def lock(self, resource: Resource | Iterable[Resource], **options: Unpack[LockOptions]) -> LockBlock:
         """For `with`: the resource is held while the block runs. Options: those of `acquire`.
 
         If the lease was lost meanwhile, the end of the block raises LockLost, unless the block raised
@@ -69,7 +70,7 @@ class Client:
 
     def acquire(
         self,
-        resource: Resource | Resources,
+        resource: Resource | Iterable[Resource],
         *,
         ttl: float = 10.0,
         wait: float = 0.0,
@@ -94,6 +95,7 @@ class Client:
         Raises Taken, or WaitTimeout after `wait`, when another holds it; NoQuorum, Denied, LimitReached,
         Draining, ClockRefused; AgentUnreachable.
         """
+        resource = requests.named_once(resource)
         attempt = Attempt(requests.keys_of(resource), ttl, wait)
         return self._acquire(attempt, resource, on_lost, max_hold=max_hold, detached=detached, slots=slots)
 
@@ -207,9 +209,9 @@ class LockBlock:
 
     __slots__ = ("_client", "_lease", "_options", "_resource")
 
-    def __init__(self, client: Client, resource: Resource | Resources, options: LockOptions) -> None:
+    def __init__(self, client: Client, resource: Resource | Iterable[Resource], options: LockOptions) -> None:
         self._client = client
-        self._resource = resource
+        self._resource = requests.named_once(resource)
         self._options = options
 
     def __enter__(self) -> Lease:

@@ -31,6 +31,7 @@ from typing import NoReturn
 
 from lockd.lockctl.errors import CannotExecute
 from lockd.lockctl.run.descendants import Descendants, Process, Sent, children_of, look_at
+from lockd.lockctl.run.signals import ENDS
 
 PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -83,6 +84,8 @@ class CommandProcess:
         """The keeper is there. False: everything has ended, or the keeper was killed."""
         self.gone = False
         """Nothing of it is left."""
+        self.keeper_got: set[int] = set()
+        """Signals that end commands. Who sends one to the keeper sends it to all, as systemd does."""
         self._ended = False
         self._keeps_one = False
         self._below_keeper = Descendants(self._keeper)
@@ -107,6 +110,9 @@ class CommandProcess:
         """How its first process has stopped or ended since the last time, as wait statuses."""
         with suppress(BlockingIOError):
             while (status := self._number()) is not None:
+                if status < 0:
+                    self.keeper_got.add(-status)
+                    continue
                 self._ended |= not os.WIFSTOPPED(status)
                 if not (os.WIFSTOPPED(status) and self._goes_on()):
                     yield status
@@ -212,7 +218,14 @@ class _Keeper:
             if os.getppid() != self._parent:
                 self._end_all()
                 return
-            signal.sigwait((signal.SIGCHLD, _PARENT_ENDED))
+            number = signal.sigwait((signal.SIGCHLD, *ENDS))
+            if number != signal.SIGCHLD and os.getppid() == self._parent:
+                self._report(-number)
+
+    def _report(self, number: int) -> None:
+        """A wait status, or the negative number of a signal."""
+        with suppress(OSError):
+            os.write(self._statuses, _NUMBER.pack(number))
 
     def _collect(self) -> bool:
         """Collect processes that have ended, and report how the command ended. False: none is left."""
@@ -222,8 +235,7 @@ class _Keeper:
                 if pid == 0:
                     return True
                 if pid == self._command:
-                    with suppress(OSError):
-                        os.write(self._statuses, _NUMBER.pack(status))
+                    self._report(status)
         return False
 
     def _end_all(self) -> None:

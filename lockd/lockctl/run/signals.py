@@ -7,11 +7,9 @@ import socket
 from types import FrameType
 from typing import Any
 
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 FORWARDED = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
+    *ENDS,
     signal.SIGUSR1,
     signal.SIGUSR2,
     signal.SIGTSTP,

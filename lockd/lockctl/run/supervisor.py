@@ -14,7 +14,7 @@ from lockd.lockctl.run.descendants import Sent
 from lockd.lockctl.run.keeper import CommandProcess, cannot_be_ended
 from lockd.lockctl.run.lease import kill_margin_ns, term_margin_ns
 from lockd.lockctl.run.news import LeaseNews
-from lockd.lockctl.run.signals import FORWARDED, Signals
+from lockd.lockctl.run.signals import ENDS, FORWARDED, Signals
 from lockd.lockctl.run.terminal import Terminal, say
 
 # poll() waits by a clock that stands still while the machine is suspended, and CLOCK_BOOTTIME doesn't: look
@@ -23,7 +23,8 @@ _LOOK_UP_MS = 500
 # How often to look at processes that have to end, and how often to kill processes that may fork meanwhile.
 _ENDING_MS = 20
 _KILL_AGAIN_MS = 2
-_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+# Within which a signal that is for all comes to each.
+_TO_ALL_NS = 50 * NS_PER_MS
 _JOB_STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
@@ -63,6 +64,8 @@ class Supervisor:
         self._given_up = False
         self._spared: set[int] = set()
         self._status: int | None = None
+        self._kept_back: dict[int, int] = {}
+        """Signals that may have come to all, and until when that is waited for."""
 
     def watch(self) -> int:
         """The wait status of the command's first process. After a loss, it returns when everything that it
@@ -74,6 +77,7 @@ class Supervisor:
             self._collect()
             self._enforce(boottime_ns())
             self._forward(self._signals.arrived())
+            self._pass_on_what_was_kept_back(boottime_ns())
         return self._status
 
     def _stragglers(self) -> bool:
@@ -95,7 +99,8 @@ class Supervisor:
             is_due = boottime_ns() < self._news.deadline_ns and not self._given_up
             return _KILL_AGAIN_MS if is_due else _ENDING_MS
         most_ms = _LOOK_UP_MS if self._status is None else _ENDING_MS
-        due_ms = -((boottime_ns() - min(self._due_ns(), self._news.due_ns)) // NS_PER_MS)
+        next_ns = min(self._due_ns(), self._news.due_ns, *self._kept_back.values())
+        due_ms = -((boottime_ns() - next_ns) // NS_PER_MS)
         return max(0, min(most_ms, due_ms))
 
     def _due_ns(self) -> int:
@@ -173,11 +178,27 @@ class Supervisor:
 
     def _forward(self, numbers: bytes) -> None:
         for number in numbers:
-            self.told_to_end = self.told_to_end or number in _ENDS
             if number == signal.SIGINT:
                 self.interrupted = CtrlC.JOB if self._terminal.ours() else CtrlC.US
-            if number in FORWARDED and (self._status is None or self.loss is not None):
-                self._command.send_group(number)
+            if number in ENDS:
+                self.told_to_end = True
+                self._kept_back.setdefault(number, boottime_ns() + _TO_ALL_NS)
+            elif number in FORWARDED:
+                self._pass_on(number)
+
+    def _pass_on(self, number: int) -> None:
+        if self._status is None or self.loss is not None:
+            self._command.send_group(number)
+
+    def _pass_on_what_was_kept_back(self, now_ns: int) -> None:
+        """The command has a signal already that came to all. Some programs take a second one for an order to
+        hurry."""
+        for number, until_ns in list(self._kept_back.items()):
+            if number in self._command.keeper_got or now_ns >= until_ns:
+                del self._kept_back[number]
+                if number not in self._command.keeper_got:
+                    self._pass_on(number)
+        self._command.keeper_got.intersection_update(self._kept_back)
 
     # Job control: for a shell, lockctl and the command are one job.
 

@@ -24,6 +24,7 @@ from lockd.lockctl.runbook import runbook
 from lockd.lockctl.script import script
 from lockd.lockctl.top import top
 from lockd.lockctl.view import doctor, holder, locks, masters, ping
+from lockd.lockctl.words import command_line, escape_what_cannot_be_shown
 
 _STATUSES = """\b
 Exit status:
@@ -51,7 +52,10 @@ class Lockctl(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         extra["standalone_mode"] = False
+        escape_what_cannot_be_shown()
         try:
+            if not args and extra.get("args") is None:
+                extra["args"] = command_line()
             status = super().main(*args, **extra)
             sys.stdout.flush()
         except (Refused, Unreachable, Lost, CannotExecute) as error:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lockd import __version__
 from lockd.clock import boottime_ns
+from lockd.server.commands.connection import REDIS_VERSION
 from tests.harness.cluster import Cluster
 from tests.harness.users import Connect
 from tests.harness.waiting import eventually
@@ -387,7 +387,7 @@ def test_hello_agrees_on_a_protocol(connect_here: Connect) -> None:
     assert as_sent(wire, "HELLO", 2).startswith(b"*14\r\n")
     hello = as_map(wire.ask("HELLO", 3, "AUTH", "default", "whatever", "SETNAME", "app"))
     assert hello[b"proto"] == 3
-    assert hello[b"version"] == __version__.encode()
+    assert hello[b"version"] == REDIS_VERSION.encode()
     assert (hello[b"mode"], hello[b"role"], hello[b"modules"]) == (b"standalone", b"master", [])
     assert wire.ask("CLIENT", "GETNAME") == b"app"
     assert wire.ask("CLIENT", "ID") == hello[b"id"]

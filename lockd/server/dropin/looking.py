@@ -32,18 +32,26 @@ _GIVEN_BACK_NS = 2_000 * NS_PER_MS
 
 class Seen:
     """What is known of a lease. value: chosen by its app; owner: its process, as core names it; since_ns:
-    when it was granted, by this host's clock; left_ms: None if it has no TTL."""
+    when it was granted, by this host's clock; left_ms: None if it has no TTL; nonce: what the masters know it
+    by."""
 
-    __slots__ = ("host", "left_ms", "owner", "since_ns", "value")
+    __slots__ = ("host", "left_ms", "nonce", "owner", "since_ns", "value")
 
     def __init__(
-        self, host: bytes, owner: bytes, since_ns: int, value: bytes | None, left_ms: int | None
+        self,
+        host: bytes,
+        owner: bytes,
+        since_ns: int,
+        value: bytes | None,
+        left_ms: int | None,
+        nonce: bytes = b"",
     ) -> None:
         self.host = host
         self.owner = owner
         self.since_ns = since_ns
         self.value = value
         self.left_ms = left_ms
+        self.nonce = nonce
 
     def found(self, value: bytes | None) -> Found:
         """The state that a script with this value finds. The token of a LOCK is shown to nobody."""
@@ -53,7 +61,7 @@ class Seen:
         else:
             state = State.OWN if is_own else State.ANOTHERS
         stored = b"a LOCK, by " + self.host if self.value is None else self.value
-        return Found(state, stored, self.left_ms)
+        return Found(state, stored, self.left_ms, self.nonce)
 
 
 def found_as(seen: Seen | None, value: bytes | None) -> Found:
@@ -143,7 +151,8 @@ class Looking:
 
     def _of_lease(self, lease: Lease, now_ns: int) -> Seen:
         value = value_of(lease.token)
-        return Seen(self._shared.host, lease.holder.owner, lease.granted_ns, value, left_of(lease, now_ns))
+        owner, left_ms = lease.holder.owner, left_of(lease, now_ns)
+        return Seen(self._shared.host, owner, lease.granted_ns, value, left_ms, lease.tenure.nonce)
 
     def _ask(self, session: Session, resource: bytes, told: Told, patient: bool) -> None:
         asked = resource, session.account, patient
@@ -194,4 +203,5 @@ class Looking:
         sure_ms = max(1, left_ms - drift_ns(left_ms) // NS_PER_MS)
         owner = b"%b %d %d" % (first.host, first.pid, first.uid)
         since_ns = boottime_ns() - max(copy.held_ms for copy in best) * NS_PER_MS
-        return Seen(first.host, owner, since_ns, first.value, sure_ms if first.detached else None)
+        ends_ms = sure_ms if first.detached else None
+        return Seen(first.host, owner, since_ns, first.value, ends_ms, first.nonce)

@@ -31,6 +31,7 @@ from lockd.core.values import Bound, Extended, Refusal
 from lockd.metrics.leases import LeaseMetrics
 from lockd.server.commands.arguments import BadRequest
 from lockd.server.commands.checks import Checks
+from lockd.server.dropin import known_operations as known
 from lockd.server.dropin.answers import FREE, Found, Words, encoded
 from lockd.server.dropin.looking import Looking, Seen, found_as, left_of
 from lockd.server.dropin.plain_locks import GONE, Answer, PlainLock, PlainReply
@@ -90,8 +91,8 @@ class OneKey:
     """One operation on one key, for a connection. via: how it was asked for."""
 
     __slots__ = (
-        "_answer", "_begun_ns", "_ground", "_lock_class", "_operation", "_resource", "_session", "_tries",
-        "_ttl_ms", "_value", "_via", "_words", "kind",
+        "_answer", "_begun_ns", "_changed_since", "_ground", "_lock_class", "_operation", "_resource",
+        "_session", "_tries", "_ttl_ms", "_value", "_via", "_words", "kind",
     )  # fmt: skip
 
     def __init__(
@@ -107,6 +108,7 @@ class OneKey:
         self._via = via
         self._tries = 0
         self._begun_ns = 0
+        self._changed_since: Callable[[], None] | None = None
         if via != "set":
             check_places(operation, words)
         self._resource = words.at(operation.key)
@@ -114,6 +116,19 @@ class OneKey:
         self._lock_class = ground.current.config.class_of(self._resource)
         self._value = _value_in(operation, words)
         self._ttl_ms = self._ttl_in()
+
+    @property
+    def resource(self) -> bytes:
+        return self._resource
+
+    def watched(self, found: Found, changed_since: Callable[[], None]) -> None:
+        """Its app relies on the key being as it was found. If this could change it then, and can't any more,
+        the app is told so instead of the answer."""
+        state = found.state
+        if state is not State.FREE and self._value is not None and found.stored == self._value:
+            state = State.OWN if state is State.ANOTHERS else State.OWN_ENDLESS
+        if self._operation.outcome(state).change is not Change.NONE:
+            self._changed_since = changed_since
 
     def begin(self) -> None:
         self._ground.usage.asked(self._session.library)
@@ -134,8 +149,13 @@ class OneKey:
     # Its answers
 
     def _says(self, found: Found) -> None:
-        reply = self._operation.outcome(found.state).reply
-        self._answer(self._encoded(reply, found))
+        outcome, session = self._operation.outcome(found.state), self._session
+        if self._changed_since is not None and outcome.change is Change.NONE:
+            self._changed_since()
+            return
+        if self._via == "set" and outcome.reply is Special.STORED and session.watch is not None:
+            session.watch.is_shown(self._resource, found.stored)
+        self._answer(self._encoded(outcome.reply, found))
 
     def _encoded(self, reply: Reply, found: Found) -> bytes:
         return encoded(reply, found, self._words, self._session.protocol)
@@ -237,7 +257,9 @@ class OneKey:
                 self._fails(_TRY_AGAIN)
 
         said = {self._operation.outcome(state).reply for state in states}
-        if len(said) == 1 and not _depends(*said):
+        if self._changed_since is not None:
+            self._changed_since()
+        elif len(said) == 1 and not _depends(*said):
             self._answer(self._encoded(said.pop(), FREE))
         else:
             self._looks(found_as)
@@ -475,6 +497,26 @@ class OneKey:
         assert self._ttl_ms is not None
         most_ms = self._lock_class.max_ttl_ms or self._ground.current.config.max_ttl_ms
         self._ttl_ms = min(self._ttl_ms, most_ms)
+
+
+class Look(OneKey):
+    """What holds a key now, and not a moment ago."""
+
+    __slots__ = ("_then",)
+
+    def __init__(
+        self, ground: Ground, session: Session, key: bytes, then: Callable[[Found], None], failed: Answer
+    ) -> None:
+        """Raises BadRequest."""
+        super().__init__(ground, session, known.GET, Words([key], ()), failed, "set")
+        self._then = then
+
+    def begin(self) -> None:
+        self._ground.looking.forget(self._resource)
+        super().begin()
+
+    def _says(self, found: Found) -> None:
+        self._then(found)
 
 
 _BEGINNINGS: dict[Kind, Callable[[OneKey], None]] = {

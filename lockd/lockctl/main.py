@@ -87,7 +87,8 @@ class Lockctl(click.Group):
 def main(ctx: click.Context, socket_path: str) -> None:
     """Locks for shell scripts, and tools for operators of lockd. Start with `lockctl doctor`.
 
-    A RESOURCE is the name of what is locked, such as backup or invoice:42.
+    A RESOURCE is the name of what is locked, such as backup or invoice:42. It is the bytes that you type, in
+    every locale. What the terminal can't show is printed in hexadecimal.
     """
     ctx.obj = AgentClient(socket_path)
 

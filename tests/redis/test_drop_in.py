@@ -349,13 +349,41 @@ def test_redis_own_commands_extend_it(here: redis.Redis, key: str, extend: str) 
     assert here.pttl(key) > SHORTER_MS
 
 
-def test_a_shorter_ttl_changes_nothing(here: redis.Redis, there: redis.Redis, key: str) -> None:
-    """Another host may have extended it, for who believes in that."""
+SHORTENS = [
+    ("SET", "K", "v", "XX", "PX", 2_000),
+    ("SET", "K", "v", "IFEQ", "v", "PX", 2_000),
+    ("CAS", "K", "v", "v", "PX", 2_000),
+    ("EVAL", EXTEND, 1, "K", "v", 2_000),
+]
+
+
+@pytest.mark.parametrize("words", [*SHORTENS, ("PEXPIRE", "K", 2_000), ("EXPIRE", "K", 2)])
+def test_a_shorter_ttl_is_an_error_and_changes_nothing(
+    here: redis.Redis, there: redis.Redis, key: str, words: tuple[Any, ...]
+) -> None:
+    """Another host may have extended it, for who believes in that. And who believes that it is free soon has
+    to hear that it is not."""
     assert here.set(key, "v", nx=True, px=LONG_MS)
-    assert here.pexpire(key, 300) == 1
-    assert there.eval(EXTEND, 1, key, "v", 300) == 1
-    for client in (here, there):
-        assert client.pttl(key) > 300
+    asked = [key if word == "K" else word for word in words]
+    for client in (here, there) if words in SHORTENS else (here,):
+        assert "the TTL is shorter" in fails(lambda client=client: client.execute_command(*asked))
+        assert client.pttl(key) > SHORTER_MS
+
+
+def test_a_ttl_in_whole_seconds_may_be_a_little_shorter(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    assert here.set(key, "v", nx=True, px=30_900)
+    assert here.expire(key, 30)
+    assert there.eval(EXTEND, 1, key, "v", SHORTER_MS) == 1
+
+
+def test_a_lock_that_was_taken_without_a_ttl_can_be_given_a_shorter_one(here: redis.Redis, key: str) -> None:
+    """Only its own agent extends it."""
+    assert here.set(key, "v", nx=True)
+    for ttl_ms in (LONG_MS, SHORTER_MS):
+        assert here.pexpire(key, ttl_ms) == 1
+        assert here.pttl(key) <= ttl_ms
 
 
 def test_expire_touches_only_what_this_process_holds(
@@ -958,7 +986,8 @@ def test_what_fails_in_a_multi_that_watches_is_the_answer_of_its_exec(running: C
 
 
 @pytest.mark.parametrize(
-    ("words", "why"), [(("denied:1",), "DENIED"), ((), "wrong number"), (("k" * 5_000,), "LIMIT"), (("",), "ERR")]
+    ("words", "why"),
+    [(("denied:1",), "DENIED"), ((), "wrong number"), (("k" * 5_000,), "LIMIT"), (("",), "ERR")],
 )
 def test_behind_a_refused_watch_no_multi_runs(
     running: Cluster, here: redis.Redis, key: str, words: tuple[str, ...], why: str

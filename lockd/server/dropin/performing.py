@@ -71,6 +71,12 @@ _ENDS_NOTHING = (
 _TAKES = (Kind.ACQUIRE, Kind.ACQUIRE_OR_EXTEND)
 _HELD = tuple(state for state in State if state is not State.FREE)
 _CUT_SHORT = Refusal(ErrorWord.EXPIRED, "it can't be extended that far: it may not be held past max_hold")
+_NOT_SHORTENED = (
+    "ERR the TTL is shorter than what is left, and nothing was changed: another host may have extended the "
+    "lock by its value, and relies on that. Release it, or take it with a shorter TTL"
+)
+_ROUNDED_NS = 1_000 * NS_PER_MS
+"""A TTL in whole seconds may be so much shorter than what is left."""
 _TRY_AGAIN = Refusal(ErrorWord.TIMEOUT, "it is taken and released too fast to look at: try again")
 
 
@@ -421,11 +427,21 @@ class OneKey:
         assert value is not None
         if ttl_ms is None:
             not_mine()  # an acquire without a TTL leaves what is there as it is
+        elif self._would_shorten(value, ttl_ms):
+            self._answer(replies.error(_NOT_SHORTENED))
         elif self._ask_for_unknown("extend", value):
             self._is_named(value)
             self._begun_ns = boottime_ns()
             reply = PlainReply(self._extended, lambda refusal: self._not_held(refusal, not_mine))
             self._ground.shared.locks.set_ttl(self._resource, value, ttl_ms, reply, boottime_ns())
+
+    def _would_shorten(self, value: bytes, ttl_ms: int) -> bool:
+        """A lease with a TTL is never shortened (rule 2), and its app must not take it for one that was: it
+        would free the lock for nobody. One without a TTL is its agent's alone."""
+        lease = self._ground.shared.locks.known(self._resource, token_of(value))
+        if lease is None or not lease.holder.detached:
+            return False
+        return boottime_ns() + ttl_ms * NS_PER_MS + _ROUNDED_NS < lease.deadline_ns
 
     def _is_named(self, value: bytes) -> None:
         """Its app knows of it, whatever happened to the connection that should have told it."""
@@ -452,6 +468,16 @@ class OneKey:
         whole_ns = self._begun_ns + ttl_ms * NS_PER_MS - drift_ns(ttl_ms) - _LEAST_GAIN_NS
         if extended is not None and extended.deadline_ns < whole_ns:
             self._fails(_CUT_SHORT)
+        elif extended is not None and extended.fence is None:
+            self._looks(self._is_extended_elsewhere)
+        else:
+            self._says(Found(State.OWN, self._value, self._ttl_ms))
+
+    def _is_extended_elsewhere(self, found: Found) -> None:
+        """Only the masters know how long a lease of another agent lasts."""
+        most_ms = (self._ttl_ms or 0) + _ROUNDED_NS // NS_PER_MS
+        if found.stored == self._value and found.left_ms is not None and found.left_ms > most_ms:
+            self._answer(replies.error(_NOT_SHORTENED))
         else:
             self._says(Found(State.OWN, self._value, self._ttl_ms))
 

@@ -81,7 +81,7 @@ class Writer:
         if self._file is not None:
             password = self._file.readline().rstrip(b"\r\n")
             if not password:
-                raise click.UsageError(f"{self._file.name} has no password in its first line")
+                raise click.UsageError("the file of the password has none in its first line")
             return password
         if from_environment := os.environb.get(PASSWORD_VARIABLE.encode()):
             return from_environment

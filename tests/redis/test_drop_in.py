@@ -905,10 +905,10 @@ OF_WATCHED = pytest.mark.parametrize("words", [("DEL",), ("UNLINK",), ("PEXPIRE"
 
 @OF_WATCHED
 def test_who_watches_and_compares_changes_what_has_the_value_even_of_another_host(
-    here: redis.Redis, there: redis.Redis, key: str, words: tuple[Any, ...]
+    here: redis.Redis, other: Cluster, key: str, process: Callable[..., Process], words: tuple[Any, ...]
 ) -> None:
     """As StackExchange.Redis releases and extends: WATCH, GET, and a MULTI with DEL or PEXPIRE."""
-    assert there.set(key, "v", nx=True, px=SHORTER_MS)
+    process(("SET", key, "v", "NX", "PX", str(SHORTER_MS)), of=other)
     watching = Watching(here, key)
     assert watching.value == "v"
     assert watching.does(words[0], key, *words[1:]) == [1]
@@ -965,15 +965,15 @@ def test_exec_is_nil_when_a_key_that_only_guards_has_changed(
 
 
 def test_who_has_not_read_what_is_watched_releases_only_what_its_process_holds(
-    here: redis.Redis, there: redis.Redis, key: str
+    here: redis.Redis, key: str, process: Callable[..., Process]
 ) -> None:
-    assert there.set(key, "v", nx=True, px=LONG_MS)
+    process(("SET", key, "v", "NX", "PX", str(LONG_MS)))
     with here.pipeline() as pipeline:
         pipeline.watch(key)
         pipeline.multi()
         pipeline.delete(key)
         assert pipeline.execute() == [0]
-    assert there.get(key) == "v"
+    assert here.get(key) == "v"
 
 
 def test_what_fails_in_a_multi_that_watches_is_the_answer_of_its_exec(running: Cluster, key: str) -> None:

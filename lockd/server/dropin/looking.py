@@ -33,7 +33,7 @@ _GIVEN_BACK_NS = 2_000 * NS_PER_MS
 class Seen:
     """What is known of a lease. value: chosen by its app; owner: its process, as core names it; since_ns:
     when it was granted, by this host's clock; left_ms: None if it has no TTL; nonce: what the masters know it
-    by."""
+    by, if they were just asked."""
 
     __slots__ = ("host", "left_ms", "nonce", "owner", "since_ns", "value")
 
@@ -115,6 +115,7 @@ class Looking:
         for lease in self._locks.held_of(resource, now_ns):
             known = self._of_lease(lease, now_ns)
             if (known.owner, known.value) == (seen.owner, seen.value):
+                known.nonce = seen.nonce
                 return known
         return None if self._comes_to_nothing(resource, seen, now_ns) else seen
 
@@ -130,16 +131,18 @@ class Looking:
         """Because no app was told that it was granted. Masters still show it for a moment."""
         self._given_back.put(account, (resource, value, owner), boottime_ns() + _GIVEN_BACK_NS)
 
-    def look(self, session: Session, resource: bytes, told: Told, *, patient: bool = False) -> None:
+    def look(
+        self, session: Session, resource: bytes, told: Told, *, patient: bool = False, anew: bool = False
+    ) -> None:
         """told: called at once if the answer is known, else when the masters have answered. patient: the app
-        looks again and again, so others go first."""
+        looks again and again, so others go first. anew: the masters are asked in any case."""
         now_ns = boottime_ns()
-        lease = self.held_here(resource, now_ns)
-        if lease is not None:
+        if anew:
+            self.forget(resource)
+        elif (lease := self.held_here(resource, now_ns)) is not None:
             told(self._of_lease(lease, now_ns))
             return
-        shown = self._shown.get(resource)
-        if shown is not None and now_ns < shown[0]:
+        elif (shown := self._shown.get(resource)) is not None and now_ns < shown[0]:
             told(self._as_known(resource, shown[1]))
             return
         refusal = self._shared.quotas.refuse_unknown_token(session.account, now_ns)
@@ -151,8 +154,7 @@ class Looking:
 
     def _of_lease(self, lease: Lease, now_ns: int) -> Seen:
         value = value_of(lease.token)
-        owner, left_ms = lease.holder.owner, left_of(lease, now_ns)
-        return Seen(self._shared.host, owner, lease.granted_ns, value, left_ms, lease.tenure.nonce)
+        return Seen(self._shared.host, lease.holder.owner, lease.granted_ns, value, left_of(lease, now_ns))
 
     def _ask(self, session: Session, resource: bytes, told: Told, patient: bool) -> None:
         asked = resource, session.account, patient

@@ -169,7 +169,7 @@ class OneKey:
     def _fails(self, refusal: Refusal) -> None:
         self._answer(replies.error(str(refusal)))
 
-    def _looks(self, then: Callable[[Found], None]) -> None:
+    def _looks(self, then: Callable[[Found], None], *, anew: bool = False) -> None:
         def told(seen: Seen | Refusal | None) -> None:
             if isinstance(seen, Refusal):
                 self._fails(seen)
@@ -178,7 +178,7 @@ class OneKey:
                 self._is_shown(found)
                 then(found)
 
-        self._ground.looking.look(self._session, self._resource, told)
+        self._ground.looking.look(self._session, self._resource, told, anew=anew)
 
     def _says_of_others(self) -> None:
         """Another has it, or nobody: looked at only if that makes a difference."""
@@ -526,7 +526,7 @@ class OneKey:
 
 
 class Look(OneKey):
-    """What holds a key now, and not a moment ago."""
+    """What holds a key now, as the masters show it."""
 
     __slots__ = ("_then",)
 
@@ -538,11 +538,7 @@ class Look(OneKey):
         self._then = then
 
     def begin(self) -> None:
-        self._ground.looking.forget(self._resource)
-        super().begin()
-
-    def _says(self, found: Found) -> None:
-        self._then(found)
+        self._looks(self._then, anew=True)
 
 
 _BEGINNINGS: dict[Kind, Callable[[OneKey], None]] = {

@@ -65,17 +65,6 @@ def test_what_was_locked_in_another_locale_has_the_name_that_was_typed(
     assert there("holder", NAME).stdout == f"{ESCAPED} is free\n"
 
 
-def test_a_token_from_the_environment_or_stdin_is_its_bytes(
-    cluster: Cluster, there: Callable[..., Done], latin_1: Mapping[str, str]
-) -> None:
-    client = cluster.client()
-    client.execute_command("LOCK", "by-environment", LONG_MS, "TOKEN", IN_BYTES)
-    environment = {**latin_1, "LOCKD_TOKEN": NAME}
-    assert lockctl(cluster, "unlock", "by-environment", env=environment).returncode == 0
-    client.execute_command("LOCK", "by-stdin", LONG_MS, "TOKEN", IN_BYTES)
-    assert lockctl(cluster, "unlock", "by-stdin", "-", env=latin_1, stdin=None, input=NAME).returncode == 0
-
-
 def test_what_a_terminal_cannot_show_is_escaped_so_that_no_letter_is_converted(
     cluster: Cluster, there: Callable[..., Done]
 ) -> None:

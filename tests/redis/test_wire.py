@@ -191,6 +191,20 @@ def test_a_loss_is_an_error_on_the_next_command_of_resp2_which_is_not_run(wire: 
     assert resp2.ask("PING") == b"PONG"
 
 
+@pytest.mark.parametrize("not_run", ["WATCH", "SET"])
+def test_no_multi_runs_that_a_loss_has_taken_a_command_from(wire: Wire, other: Wire, not_run: str) -> None:
+    wire.ask("HELLO", 2)
+    lock(wire, "wire:lost", "NOTIFY")
+    other.ask("FORCERELEASE", "wire:lost")
+    if not_run == "WATCH":
+        assert kind(wire.ask("WATCH", "wire:watched")) == "EXPIRED"
+    assert wire.ask("MULTI") == b"OK"
+    told = wire.ask("SET", "wire:not:run", "v", "NX")
+    assert told == b"QUEUED" if not_run == "WATCH" else kind(told) == "EXPIRED"
+    assert kind(wire.ask("EXEC")) == "EXECABORT"
+    assert other.ask("HOLDER", "wire:not:run") is None
+
+
 def test_without_notify_nobody_is_told_who_does_not_name_the_lease(
     connect_here: Connect, other: Wire, protocol: int
 ) -> None:

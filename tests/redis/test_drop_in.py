@@ -1015,8 +1015,7 @@ def test_what_is_watched_is_forgotten(running: Cluster, there: redis.Redis, key:
 def test_who_wants_no_replies_is_disconnected(running: Cluster) -> None:
     """It would take the error, and each reply after it, for those of other commands."""
     with Wire(running.socket) as wire:
-        wire.send("CLIENT", "REPLY", "SKIP")
-        wire.send("PING")
+        wire.send_raw(request("CLIENT", "REPLY", "SKIP") + request("PING"))
         assert wire.rest().count(b"\r\n") == 1
 
 

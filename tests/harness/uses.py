@@ -336,12 +336,14 @@ def wait_for_a_signal_that_does_not_come(app: App, _: int) -> None:
     )
 
 
-@use("multi", "exec", "unwatch")
+@use("watch", "multi", "exec", "unwatch")
 def transact(app: App, _: int) -> None:
+    app.ask("WATCH", app.name("guard"))
     app.ask("MULTI")
     app.ask("SET", name := app.name("transacted"), "v", "NX", "PX", LONG_MS)
     app.ask("DEL", name)
     assert app.ask("EXEC") == [b"OK", 1]
+    app.ask("WATCH", app.name("guard"))
     app.ask("UNWATCH")
 
 

@@ -88,20 +88,7 @@ class Preparing:
         failed: Answer,
     ) -> None:
         """What holds each of the keys now."""
-        found: dict[bytes, Found] = {}
-
-        def is_found(one: Found) -> None:
-            found[keys[len(found)]] = one
-            go_on()
-
-        def go_on() -> None:
-            if len(found) == len(keys):
-                then(found)
-                return
-            key = keys[len(found)]
-            begin(lambda answer: Look(self._ground, session, key, is_found, answer), failed)
-
-        go_on()
+        _Looks(self._ground, session, keys, then, failed).goes_on()
 
     def as_compared(self, session: Session, words: list[bytes], value: bytes) -> Prepared:
         """A DEL or EXPIRE of a key whose value its app was shown, and has compared: of the lease with this
@@ -214,6 +201,40 @@ class Preparing:
             raise BadRequest("ERR the script changes something: send it with EVAL")
         kind = OneKey if operation.keys is Keys.ONE else ManyKeys
         return kind(self._ground, session, operation, given, answer, "script")
+
+
+class _Looks:
+    """At several keys, one after the other. A class: functions that call each other would be left behind, as
+    nothing is collected."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        session: Session,
+        keys: Sequence[bytes],
+        then: Callable[[dict[bytes, Found]], None],
+        failed: Answer,
+    ) -> None:
+        self._ground = ground
+        self._session = session
+        self._keys = keys
+        self._then = then
+        self._failed = failed
+        self._found: dict[bytes, Found] = {}
+
+    def goes_on(self) -> None:
+        if len(self._found) == len(self._keys):
+            self._then(self._found)
+        else:
+            begin(self._look, self._failed)
+
+    def _look(self, answer: Answer) -> Look:
+        key = self._keys[len(self._found)]
+        return Look(self._ground, self._session, key, self._is_found, answer)
+
+    def _is_found(self, one: Found) -> None:
+        self._found[self._keys[len(self._found)]] = one
+        self.goes_on()
 
 
 class UnreadScript:

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import codecs
+
 _SHORT = ("ms", "s", "m", "h")
 _SPELLED_OUT = ("ms", "s", "min", "h")
 
 
 def printable(value: object) -> str:
     """A text in which every character can be seen: names may have any characters, even control characters."""
-    text = str(value)
+    text = shown(value) if isinstance(value, bytes) else str(value)
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+    return "".join(char if char.isprintable() else escaped(char) for char in text)
 
 
-def _escaped(char: str) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
+def shown(name: bytes) -> str:
+    """A name as text, of which UTF-8 makes the same bytes again."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+def escaped(text: str) -> str:
+    """Its bytes, as one writes them in quotes."""
+    return "".join(f"\\x{byte:02x}" for byte in text.encode("utf-8", "surrogateescape"))
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return escaped(error.object[error.start : error.end]), error.end
+
+
+ESCAPED = "lockd-escaped"
+"""How what an encoding does not have is written, as in `text.encode("ascii", ESCAPED)`."""
+codecs.register_error(ESCAPED, _escape)
 
 
 def format_ms(ms: int, *, spelled_out: bool = False) -> str:

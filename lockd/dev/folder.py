@@ -74,7 +74,7 @@ class DevFolder:
     def server(self) -> Path:
         """The server that wrote its data, or a newer one of its kind: others may not be able to read them. A
         new folder gets this machine's. Raises ServerNotFound or DevError."""
-        wrote = self._server_path.read_text().strip() if self._server_path.exists() else ""
+        wrote = self._server_path.read_text("utf-8").strip() if self._server_path.exists() else ""
         binary = _that_reads(wrote, find_servers()) if wrote else default_server()
         if binary is None:
             here = " and ".join(find_servers()) or "no such server"
@@ -82,7 +82,7 @@ class DevFolder:
                 f"the data in {self.path} was written by {wrote}, and this machine has only {here}. Install "
                 f"{wrote} again, or choose another --dir"
             )
-        self._server_path.write_text(f"{flavour(binary)}\n")
+        self._server_path.write_text(f"{flavour(binary)}\n", "utf-8")
         return binary
 
     @contextmanager
@@ -91,7 +91,7 @@ class DevFolder:
         self._check_socket_path()
         try:
             self._make()
-            lock = self._lock_path.open("a+")
+            lock = self._lock_path.open("a+", encoding="utf-8", errors="replace")
         except OSError as error:
             raise DevError(f"can't use {self.path}: {error}") from error
         with lock:
@@ -164,7 +164,7 @@ def settle(home: DevFolder, masters: int | None, metrics: str | None, say: Calla
     `metrics`: a `metrics_value`, or None for what the folder has. Raises DevError.
     """
     if not home.config_path.exists():
-        home.config_path.write_text(_new_config(home, masters or DEFAULT_MASTERS))
+        home.config_path.write_text(_new_config(home, masters or DEFAULT_MASTERS), "utf-8")
     config = _load(home)
     _check_stays_here(home, config)
     if masters is not None and len(config.masters) != masters:
@@ -172,10 +172,10 @@ def settle(home: DevFolder, masters: int | None, metrics: str | None, say: Calla
             f"{home.path} has {len(config.masters)} masters, and --masters asks for {masters}. Leave "
             "--masters out, choose another --dir, or remove the folder to start again"
         )
-    text = home.config_path.read_text()
+    text = home.config_path.read_text("utf-8")
     settled = _with_free_metrics_port(_with_free_ports(home, config, text, say), metrics, say)
     if settled != text:
-        home.config_path.write_text(settled)
+        home.config_path.write_text(settled, "utf-8")
     return _load(home)
 
 

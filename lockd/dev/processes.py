@@ -189,7 +189,7 @@ class LocalMaster(Child):
         self.folder.mkdir(parents=True, exist_ok=True)
         wanted = master_settings(self.folder, self.port, self.binary) | self.settings
         lines = [f"{key} {value}" for key, value in wanted.items() if value is not None]
-        self.config_path.write_text("\n".join(lines) + "\n")
+        self.config_path.write_bytes(os.fsencode("\n".join(lines) + "\n"))
 
     @property
     def ready(self) -> bool:
@@ -280,7 +280,14 @@ def flavour(binary: Path) -> str:
 def server_version(binary: Path) -> tuple[str, int, int, int]:
     """("redis" or "valkey", major, minor, patch). Raises ServerNotFound when it is neither, or can't run."""
     try:
-        done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            [binary, "--version"],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=10,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ServerNotFound(f"{binary} does not run: {error}") from error
     match = _VERSION.search(done.stdout)
@@ -388,7 +395,7 @@ def _die_with(parent_pid: int) -> None:
 def _process_state(pid: int) -> str:
     """The state letter of /proc/PID/stat ("R", "S", "T" for stopped …), "Z" when there is no such process."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text()
+        fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     except OSError:
         return "Z"
     return fields.rpartition(")")[2].split()[0]
@@ -396,7 +403,7 @@ def _process_state(pid: int) -> str:
 
 def _first_ephemeral_port() -> int:
     try:
-        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text("ascii").split()[0])
     except (OSError, ValueError):
         return 32_768
 

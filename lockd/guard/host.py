@@ -93,7 +93,9 @@ class Host:
         # --kill-who is the name in systemd 249, and an abbreviation of today's --kill-whom.
         command = ["systemctl", "kill", "--kill-who=main", "--signal=KILL", unit]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+            done = subprocess.run(
+                command, capture_output=True, encoding="utf-8", errors="replace", timeout=10, check=False
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
         return "" if done.returncode == 0 else " ".join(done.stderr.split()) or f"status {done.returncode}"

@@ -26,7 +26,7 @@ class AgentClient:
     def __init__(self, socket_path: str) -> None:
         self.socket_path = socket_path
 
-    def ask(self, *words: str | int, within_s: float = ANSWER_WITHIN_S) -> Any:
+    def ask(self, *words: str | bytes | int, within_s: float = ANSWER_WITHIN_S) -> Any:
         """The reply to a command. Raises Refused or Unreachable."""
         import redis
 

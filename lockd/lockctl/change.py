@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
@@ -16,7 +17,8 @@ import click
 from lockd.lockctl.agent import AgentClient, Row
 from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.printing import json_option, print_holder, print_json
-from lockd.text import format_ms, printable
+from lockd.lockctl.words import Name
+from lockd.text import format_ms, printable, shown
 
 OPERATOR_USER = "lockd_operator"
 PASSWORD_VARIABLE = "LOCKD_OPERATOR_PASSWORD"
@@ -28,9 +30,9 @@ REPORT_EVERY_S = 10.0
 @click.command("force-release", short_help="Release a resource by force.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
-@click.argument("resource")
+@click.argument("resource", type=Name())
 @click.pass_obj
-def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: str) -> int:
+def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: bytes) -> int:
     """Release RESOURCE by force. Shows the holder and asks first. For operators.
 
     This does not stop the holder. It is told about the loss, on another host as soon as the agent there
@@ -54,7 +56,9 @@ def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: str) -
     which = ["FENCE", held["fence"]] if held["fence"] is not None else []
     deleted = agent.ask("FORCERELEASE", resource, "HOLDER", held["holder"], *which)
     if as_json:
-        print_json({"resource": resource, "holder": held["holder"], "deleted_on": deleted, "of": held["of"]})
+        print_json(
+            {"resource": shown(resource), "holder": held["holder"], "deleted_on": deleted, "of": held["of"]}
+        )
     else:
         click.echo(
             f"released {printable(resource)}: {held['holder']} deleted on {deleted} of {held['of']} masters"
@@ -65,32 +69,32 @@ def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: str) -
 class Writer:
     """The user of the masters that may write identities, as words of FORM and ADMIT."""
 
-    def __init__(self, name: str | None, file: IO[str] | None) -> None:
+    def __init__(self, name: bytes | None, file: IO[bytes] | None) -> None:
         self._name = name
         self._file = file
 
-    def words(self) -> list[str]:
+    def words(self) -> list[str | bytes]:
         """No words if no user and no password are given: then the agent tries it as its own user."""
         password = self._password()
         return [] if password is None else ["AUTH", self._name or OPERATOR_USER, password]
 
-    def _password(self) -> str | None:
+    def _password(self) -> bytes | None:
         if self._file is not None:
-            password = self._file.readline().rstrip("\r\n")
+            password = self._file.readline().removeprefix(BOM_UTF8).rstrip(b"\r\n")
             if not password:
-                raise click.UsageError(f"{self._file.name} has no password in its first line")
+                raise click.UsageError("the file of the password has none in its first line")
             return password
-        if from_environment := os.environ.get(PASSWORD_VARIABLE):
+        if from_environment := os.environb.get(PASSWORD_VARIABLE.encode()):
             return from_environment
         if self._name is None:
             return None
         if not sys.stdin.isatty():
             raise click.UsageError(
-                f"can't ask for the password of {self._name} without a terminal: use "
+                f"can't ask for the password of {printable(self._name)} without a terminal: use "
                 f"--operator-password-file, or set {PASSWORD_VARIABLE}"
             )
-        password = click.prompt(f"Password of {self._name} on the masters", hide_input=True, err=True)
-        return str(password)
+        question = f"Password of {printable(self._name)} on the masters"
+        return os.fsencode(click.prompt(question, hide_input=True, err=True))
 
 
 def writer_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,6 +103,7 @@ def writer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.option(
         "--operator-user",
+        type=Name(),
         metavar="NAME",
         help=(
             "Redis user on the masters that may write identities. Prompts for the password. "
@@ -107,12 +112,12 @@ def writer_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option(
         "--operator-password-file",
-        type=click.File(encoding="utf-8-sig"),
+        type=click.File("rb"),
         help=f"File with the password in its first line (- for stdin). Or set {PASSWORD_VARIABLE}.",
     )
     @wraps(command)
     def with_writer(
-        *args: Any, operator_user: str | None, operator_password_file: IO[str] | None, **options: Any
+        *args: Any, operator_user: bytes | None, operator_password_file: IO[bytes] | None, **options: Any
     ) -> Any:
         return command(*args, writer=Writer(operator_user, operator_password_file), **options)
 
@@ -135,8 +140,8 @@ def cluster_init(agent: AgentClient, unused: bool, writer: Writer, as_json: bool
     Wiped masters look like new ones. So this first waits for a max TTL and a little more: until then an app
     may still rely on a lease that the masters have forgotten. You can interrupt it and run it again.
     """
-    words = ["FORM", "UNUSED"] if unused else ["FORM"]
-    _change_masters(agent, [*words, *writer.words()], "forming the cluster", as_json)
+    how = ["UNUSED"] if unused else []
+    _change_masters(agent, ["FORM", *how, *writer.words()], "forming the cluster", as_json)
 
 
 @cluster.command("recover")
@@ -177,9 +182,9 @@ def master() -> None:
 @master.command("admit")
 @writer_options
 @json_option
-@click.argument("name")
+@click.argument("name", type=Name())
 @click.pass_obj
-def master_admit(agent: AgentClient, writer: Writer, as_json: bool, name: str) -> None:
+def master_admit(agent: AgentClient, writer: Writer, as_json: bool, name: bytes) -> None:
     """Give the blank master NAME (new, wiped or replaced in place) its vote. For operators.
 
     First the other masters learn its new number, so that its old machine can't find a quorum any more. Then
@@ -241,7 +246,7 @@ _DONE_TEXTS = {
 }
 
 
-def _change_masters(agent: AgentClient, words: Sequence[str], what: str, as_json: bool) -> None:
+def _change_masters(agent: AgentClient, words: Sequence[str | bytes], what: str, as_json: bool) -> None:
     """Ask again and again until the wait is over, and show how it goes on."""
     with wait_view(what) as view:
         while (progress := agent.ask(*words))["status"] == "waiting":

@@ -169,7 +169,7 @@ class Connected:
 def _name_of(pid: int) -> str:
     """'' when it has ended meanwhile."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+        return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
     except OSError:
         return ""
 

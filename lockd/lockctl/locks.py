@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -18,6 +17,8 @@ from lockd.lockctl.printing import json_option, print_json
 from lockd.lockctl.run.job import run
 from lockd.lockctl.run.leading import lead
 from lockd.lockctl.run.lease import Job
+from lockd.lockctl.words import Name
+from lockd.text import shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -115,7 +116,7 @@ max_hold_option = duration_option(
     help="Lock one of this many slots of RESOURCE, the first that is free.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print no message if it is taken (status 75). For cron.")
-@click.argument("resources", nargs=-1, required=True, metavar="RESOURCE...")
+@click.argument("resources", nargs=-1, required=True, metavar="RESOURCE...", type=Name())
 @click.pass_obj
 def run_command(
     agent: AgentClient,
@@ -124,7 +125,7 @@ def run_command(
     max_hold_ms: int | None,
     slots: int | None,
     quiet: bool,
-    resources: tuple[str, ...],
+    resources: tuple[bytes, ...],
     command: tuple[str, ...],
 ) -> int:
     """Run COMMAND while RESOURCE is locked, like flock(1) does with a file.
@@ -152,9 +153,8 @@ def run_command(
     """
     if slots is not None and len(resources) > 1:
         raise click.UsageError("--slots goes with one RESOURCE")
-    names = tuple(map(os.fsencode, resources))
     try:
-        return run(Job(agent.socket_path, names, ttl_ms, wait_ms, max_hold_ms, command, slots))
+        return run(Job(agent.socket_path, resources, ttl_ms, wait_ms, max_hold_ms, command, slots))
     except Refused as refused:
         if quiet and ErrorWord.named(refused.code).kind is Kind.CONTENDED:
             return ExitStatus.TAKEN
@@ -167,14 +167,14 @@ def run_command(
 @ttl_option
 @duration_option("--wait", "60s", "How long to wait in line per attempt. The class sets the maximum.")
 @max_hold_option
-@click.argument("resource")
+@click.argument("resource", type=Name())
 @click.pass_obj
 def lead_command(
     agent: AgentClient,
     ttl_ms: int,
     wait_ms: int,
     max_hold_ms: int | None,
-    resource: str,
+    resource: bytes,
     command: tuple[str, ...],
 ) -> int:
     """Run COMMAND while this host is the leader of RESOURCE, and wait to become the leader while it is not.
@@ -187,7 +187,7 @@ def lead_command(
     A lease ends at the max_hold of its class, usually 1h. Give leaders a separate class with a long
     max_hold: see lockd.example.yml.
     """
-    return lead(Job(agent.socket_path, (os.fsencode(resource),), ttl_ms, wait_ms, max_hold_ms, command))
+    return lead(Job(agent.socket_path, (resource,), ttl_ms, wait_ms, max_hold_ms, command))
 
 
 @click.command(short_help="Lock a resource for a fixed time and print the token.")
@@ -195,10 +195,10 @@ def lead_command(
 @wait_option
 @max_hold_option
 @json_option
-@click.argument("resource")
+@click.argument("resource", type=Name())
 @click.pass_obj
 def lock(
-    agent: AgentClient, ttl_ms: int, wait_ms: int, max_hold_ms: int | None, as_json: bool, resource: str
+    agent: AgentClient, ttl_ms: int, wait_ms: int, max_hold_ms: int | None, as_json: bool, resource: bytes
 ) -> None:
     """Lock RESOURCE for a fixed time, the TTL. It is not renewed automatically: see extend.
 
@@ -215,7 +215,7 @@ def lock(
     The lock outlives this command and the script. Prefer `lockctl run` where you can: it renews the lease,
     watches it and releases it.
     """
-    words: list[str | int] = ["LOCK", resource, ttl_ms, "WAIT", wait_ms, "DETACHED"]
+    words: list[str | bytes | int] = ["LOCK", resource, ttl_ms, "WAIT", wait_ms, "DETACHED"]
     if max_hold_ms is not None:
         words += ["MAXHOLD", max_hold_ms]
     lease = agent.ask(*words, within_s=wait_ms / 1000 + ANSWER_WITHIN_S)
@@ -227,19 +227,19 @@ def lock(
         raise
 
 
-def _read_token(_context: click.Context, _parameter: click.Parameter, token: str) -> str:
-    return sys.stdin.readline().strip() if token == "-" else token
+def _read_token(_context: click.Context, _parameter: click.Parameter, token: bytes) -> bytes:
+    return sys.stdin.buffer.readline().strip() if token == b"-" else token
 
 
-token_argument = click.argument("token", envvar="LOCKD_TOKEN", callback=_read_token)
+token_argument = click.argument("token", type=Name(), envvar="LOCKD_TOKEN", callback=_read_token)
 
 
 @click.command(short_help="Release what was locked with a token.")
 @json_option
-@click.argument("resource")
+@click.argument("resource", type=Name())
 @token_argument
 @click.pass_obj
-def unlock(agent: AgentClient, as_json: bool, resource: str, token: str) -> None:
+def unlock(agent: AgentClient, as_json: bool, resource: bytes, token: bytes) -> None:
     """Release RESOURCE, which was locked with TOKEN. Works from any host.
 
     Other users of this host can see your command line. To hide TOKEN, set it in the environment as
@@ -247,16 +247,16 @@ def unlock(agent: AgentClient, as_json: bool, resource: str, token: str) -> None
     """
     agent.ask("UNLOCK", resource, token)
     if as_json:
-        print_json({"resource": resource, "released": True})
+        print_json({"resource": shown(resource), "released": True})
 
 
 @click.command(short_help="Extend a lease.")
 @ttl_option
 @json_option
-@click.argument("resource")
+@click.argument("resource", type=Name())
 @token_argument
 @click.pass_obj
-def extend(agent: AgentClient, ttl_ms: int, as_json: bool, resource: str, token: str) -> None:
+def extend(agent: AgentClient, ttl_ms: int, as_json: bool, resource: bytes, token: bytes) -> None:
     """Extend the lease of RESOURCE, locked with TOKEN, to a TTL from now. Never shortens it.
 
     TOKEN can be - to read standard input, or come from LOCKD_TOKEN. Prints TOKEN FENCE DEADLINE_NS, as lock
@@ -265,9 +265,9 @@ def extend(agent: AgentClient, ttl_ms: int, as_json: bool, resource: str, token:
     _print_lease(resource, agent.ask("EXTEND", resource, token, ttl_ms), as_json)
 
 
-def _print_lease(resource: str, lease: Row, as_json: bool) -> None:
+def _print_lease(resource: bytes, lease: Row, as_json: bool) -> None:
     if as_json:
-        print_json({"resource": resource, **lease})
+        print_json({"resource": shown(resource), **lease})
     else:
         fence = "-" if lease["fence"] is None else lease["fence"]
         click.echo(f"{lease['token']} {fence} {lease['deadline_ns']}")

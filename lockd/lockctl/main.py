@@ -22,6 +22,7 @@ from lockd.lockctl.runbook import runbook
 from lockd.lockctl.script import script
 from lockd.lockctl.top import top
 from lockd.lockctl.view import doctor, holder, locks, masters, ping
+from lockd.lockctl.words import command_line, escape_what_cannot_be_shown
 from lockd.output import could_not_write, open_standard_files
 
 _STATUSES = """\b
@@ -52,7 +53,10 @@ class Lockctl(click.Group):
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         extra["standalone_mode"] = False
         open_standard_files()
+        escape_what_cannot_be_shown()
         try:
+            if not args and extra.get("args") is None:
+                extra["args"] = command_line()
             status = super().main(*args, **extra)
             sys.stdout.flush()
         except (Refused, Unreachable, Lost, CannotExecute) as error:
@@ -82,7 +86,8 @@ class Lockctl(click.Group):
 def main(ctx: click.Context, socket_path: str) -> None:
     """Locks for shell scripts, and tools for operators of lockd. Start with `lockctl doctor`.
 
-    A RESOURCE is the name of what is locked, such as backup or invoice:42.
+    A RESOURCE is the name of what is locked, such as backup or invoice:42. It is the bytes that you type, in
+    every locale. What the terminal can't show is printed in hexadecimal.
     """
     ctx.obj = AgentClient(socket_path)
 

@@ -36,7 +36,7 @@ def runbook(as_json: bool, name: str | None) -> None:
     Upper and lower case don't matter, and Lockd at the beginning may be left out. README says how to use
     them, where passwords are and whom to call. It needs no agent and no network.
     """
-    texts = {path.stem: path.read_text() for path in sorted(folder().glob("*.md"))}
+    texts = {path.stem: path.read_text("utf-8") for path in sorted(folder().glob("*.md"))}
     if not texts:
         raise click.ClickException(f"there are no runbooks in {folder()}")
     if name is not None:

@@ -24,6 +24,7 @@ from lockd.lockctl.printing import (
     print_table,
     via,
 )
+from lockd.lockctl.words import Name
 from lockd.text import format_ms, printable
 
 if TYPE_CHECKING:
@@ -77,9 +78,9 @@ _MASTER_COLUMNS: tuple[Column, ...] = (
 
 @click.command(short_help="Show who holds a resource.")
 @json_option
-@click.argument("resource")
+@click.argument("resource", type=Name())
 @click.pass_obj
-def holder(agent: AgentClient, as_json: bool, resource: str) -> int:
+def holder(agent: AgentClient, as_json: bool, resource: bytes) -> int:
     """Show who holds RESOURCE, and on how many masters. Exit status 1 if it is free."""
     held = agent.ask("HOLDER", resource)
     if as_json:
@@ -94,15 +95,14 @@ def holder(agent: AgentClient, as_json: bool, resource: str) -> int:
 @click.command(short_help="List locked resources.")
 @json_option
 @click.option("--local", is_flag=True, help="Only leases of this host's agent, with more details.")
-@click.argument("pattern", default="*")
+@click.argument("pattern", default="*", type=Name())
 @click.pass_obj
-def locks(agent: AgentClient, as_json: bool, local: bool, pattern: str) -> None:
+def locks(agent: AgentClient, as_json: bool, local: bool, pattern: bytes) -> None:
     """List the locked resources of all hosts, or those that match the glob PATTERN.
 
     You see your own leases and those of classes that you may lock. Operators see all.
     """
-    words = ["LOCKS", pattern, "LOCAL"] if local else ["LOCKS", pattern]
-    found: list[Row] = agent.ask(*words, within_s=LISTING_WITHIN_S)
+    found: list[Row] = agent.ask("LOCKS", pattern, *(["LOCAL"] if local else []), within_s=LISTING_WITHIN_S)
     rows = sorted(found, key=lambda row: str(row["resource"]))
     if as_json:
         print_json(rows)

@@ -75,7 +75,7 @@ def _path_in(cgroup: str) -> str:
 def _cgroup_of(pid: int) -> str:
     """'' if it can't be read."""
     try:
-        return Path(f"/proc/{pid}/cgroup").read_text(errors="replace")
+        return Path(f"/proc/{pid}/cgroup").read_text("utf-8", "replace")
     except OSError:
         return ""
 
@@ -127,7 +127,7 @@ def _version_of(file: Path) -> tuple[int, int]:
 
 def _fields_in(file: Path) -> list[list[str]]:
     try:
-        return [line.split(":") for line in file.read_text(errors="replace").splitlines()]
+        return [line.split(":") for line in file.read_text("utf-8", "replace").splitlines()]
     except OSError:
         return []
 

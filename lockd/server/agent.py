@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import resource
 import signal
 import socket
@@ -93,7 +94,7 @@ class Agent:
     def __init__(self, config: Config, log: EventLog) -> None:
         self.current = current = Current(config)
         self.log = log
-        self.host = socket.gethostname().encode().replace(b" ", b"_")[:64] or b"?"
+        self.host = os.fsencode(socket.gethostname()).replace(b" ", b"_")[:64] or b"?"
         self.quorum = config.quorum
         self.metrics = Metrics(current)
         self.quotas = Quotas(current, Room(memory_limit(), self._raise_file_limit()))

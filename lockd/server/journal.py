@@ -43,7 +43,7 @@ class NotOurs(Exception):
 
 def origin_of(cluster: str, masters: tuple[str, ...]) -> Origin:
     """The origin of this host's and this process's journals. OSError if /proc doesn't say."""
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     pids, times = (os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "time"))
     return Origin(boot_id, pids, times, cluster, masters)
 

@@ -21,7 +21,8 @@ _LIMIT_EVERY: Final = 40
 def memory_limit(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup")) -> int | None:
     """In bytes, the least of its group's and those above; None: there is none, or it can't be seen."""
     try:
-        path = next(line.split("::")[1] for line in own.read_text().splitlines() if line.startswith("0::"))
+        lines = os.fsdecode(own.read_bytes()).splitlines()
+        path = next(line.split("::")[1] for line in lines if line.startswith("0::"))
     except (OSError, StopIteration):
         return None
     folder, limits = cgroups / path.lstrip("/"), list[int]()
@@ -33,7 +34,7 @@ def memory_limit(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup")
 
 def _limit_in(folder: Path) -> list[int]:
     try:
-        text = (folder / "memory.max").read_text().strip()
+        text = (folder / "memory.max").read_text("ascii").strip()
     except OSError:
         return []
     return [int(text)] if text.isdigit() else []
@@ -41,7 +42,7 @@ def _limit_in(folder: Path) -> list[int]:
 
 def resident_bytes() -> int:
     """Of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
+    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * _PAGE_BYTES
 
 
 class MemoryWatch:

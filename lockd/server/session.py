@@ -78,6 +78,28 @@ class Multi:
         self.size += sizes.request(words)
 
 
+class Watch:
+    """What a connection watches until its next EXEC. asked, done: how many WATCH have arrived, and were
+    carried out. leases: for each key the nonce of its lease, empty if it was free. shown: the values that GET
+    has told of them since."""
+
+    __slots__ = ("asked", "done", "leases", "shown", "size")
+
+    def __init__(self) -> None:
+        self.asked = self.done = self.size = 0
+        self.leases: dict[bytes, bytes] = {}
+        self.shown: dict[bytes, bytes] = {}
+
+    @property
+    def is_broken(self) -> bool:
+        """The app may not have read that a WATCH was refused. Then nothing of the MULTI behind it may run."""
+        return self.done < self.asked
+
+    def is_shown(self, key: bytes, value: bytes | None) -> None:
+        if key in self.leases and value is not None:
+            self.shown[key] = value
+
+
 class LargeReply:
     """The turn of one of them. A class, since an asynchronous generator can't be compiled."""
 
@@ -111,6 +133,9 @@ class Runner(Protocol):
     brings_no_loss: frozenset[bytes]
 
     def run(self, session: "Session", words: list[bytes]) -> bytes | None: ...
+
+    def is_not_run(self, session: "Session", words: list[bytes]) -> None:
+        """It is answered with a loss instead: no EXEC may rely on it."""
 
     def give_back(self, session: "Session", words: list[bytes]) -> None:
         """For a connection whose app has closed: run the command if it only gives something back."""
@@ -168,6 +193,7 @@ class Session:
         self.library = b""
         self.last_taken: Lease | None = None
         self.multi: Multi | None = None
+        self.watch: Watch | None = None
         self.for_operators = False
         """It came by their socket."""
         self._untold: dict[LeaseName, LostLease] = {}
@@ -279,7 +305,7 @@ class Session:
             with self._all_the_same():
                 step()
         # Nothing that is over refers to what refers to it.
-        self.last_taken = None
+        self.last_taken = self.watch = None
         self.ties.port = _Ended(self.shared)
 
     @contextmanager
@@ -469,6 +495,8 @@ class Session:
         kept = self.flow.kept_bytes + self._parser.held_bytes + self._untold_bytes
         if self.multi is not None:
             kept += self.multi.size
+        if self.watch is not None:
+            kept += self.watch.size
         self.shared.buffers.keeps(self, kept)
         if self.flow.waits_for_reader:
             self.shared.buffers.is_deaf(self)
@@ -537,7 +565,7 @@ class Session:
             return
         if reply is not None:
             self.flow.say(reply)
-        if self.multi is not None or self.kept_bytes:
+        if self.multi is not None or self.watch is not None or self.kept_bytes:
             self._count_kept()
         if self.flow.ending:
             self.close()
@@ -569,7 +597,8 @@ class Session:
         except Exception as failure:
             self._broke(failure)
             return False
-        if self.kept_bytes or flow.kept_bytes or self.multi or flow.pending_bytes > UNCOUNTED_BYTES:
+        waits = self.multi or self.watch
+        if waits or self.kept_bytes or flow.kept_bytes or flow.pending_bytes > UNCOUNTED_BYTES:
             self._count_kept()
         if flow.over:
             self.close()
@@ -599,9 +628,15 @@ class Session:
 
     def run(self, request: list[bytes]) -> bytes | None:
         lost = self._report_loss(request)
-        if lost is not None and self.multi is not None:
-            self.multi.is_broken = True
+        if lost is not None:
+            self._commands.is_not_run(self, request)
         return lost or self._commands.run(self, request)
+
+    def watches(self) -> Watch:
+        """A WATCH has arrived."""
+        self.watch = self.watch or Watch()
+        self.watch.asked += 1
+        return self.watch
 
     def quit(self) -> bytes:
         self.end()

@@ -336,12 +336,22 @@ def wait_for_a_signal_that_does_not_come(app: App, _: int) -> None:
     )
 
 
-@use("multi", "exec", "unwatch")
+@use("multi", "exec")
 def transact(app: App, _: int) -> None:
     app.ask("MULTI")
     app.ask("SET", name := app.name("transacted"), "v", "NX", "PX", LONG_MS)
     app.ask("DEL", name)
     assert app.ask("EXEC") == [b"OK", 1]
+
+
+@use("watch", "unwatch", slow=True)  # each asks the masters about what nobody holds, and that is limited
+def transact_watching(app: App, _: int) -> None:
+    app.ask("WATCH", name := app.name("watched"))
+    app.ask("MULTI")
+    app.ask("SET", name, "v", "PX", LONG_MS)
+    app.ask("DEL", name)
+    assert app.ask("EXEC") == [b"OK", 1]
+    app.ask("WATCH", name)
     app.ask("UNWATCH")
 
 

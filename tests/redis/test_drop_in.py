@@ -349,13 +349,41 @@ def test_redis_own_commands_extend_it(here: redis.Redis, key: str, extend: str) 
     assert here.pttl(key) > SHORTER_MS
 
 
-def test_a_shorter_ttl_changes_nothing(here: redis.Redis, there: redis.Redis, key: str) -> None:
-    """Another host may have extended it, for who believes in that."""
+SHORTENS = [
+    ("SET", "K", "v", "XX", "PX", 2_000),
+    ("SET", "K", "v", "IFEQ", "v", "PX", 2_000),
+    ("CAS", "K", "v", "v", "PX", 2_000),
+    ("EVAL", EXTEND, 1, "K", "v", 2_000),
+]
+
+
+@pytest.mark.parametrize("words", [*SHORTENS, ("PEXPIRE", "K", 2_000), ("EXPIRE", "K", 2)])
+def test_a_shorter_ttl_is_an_error_and_changes_nothing(
+    here: redis.Redis, there: redis.Redis, key: str, words: tuple[Any, ...]
+) -> None:
+    """Another host may have extended it, for who believes in that. And who believes that it is free soon has
+    to hear that it is not."""
     assert here.set(key, "v", nx=True, px=LONG_MS)
-    assert here.pexpire(key, 300) == 1
-    assert there.eval(EXTEND, 1, key, "v", 300) == 1
-    for client in (here, there):
-        assert client.pttl(key) > 300
+    asked = [key if word == "K" else word for word in words]
+    for client in (here, there) if words in SHORTENS else (here,):
+        assert "the TTL is shorter" in fails(lambda client=client: client.execute_command(*asked))
+        assert client.pttl(key) > SHORTER_MS
+
+
+def test_a_ttl_in_whole_seconds_may_be_a_little_shorter(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    assert here.set(key, "v", nx=True, px=30_900)
+    assert here.expire(key, 30)
+    assert there.eval(EXTEND, 1, key, "v", SHORTER_MS) == 1
+
+
+def test_a_lock_that_was_taken_without_a_ttl_can_be_given_a_shorter_one(here: redis.Redis, key: str) -> None:
+    """Only its own agent extends it."""
+    assert here.set(key, "v", nx=True)
+    for ttl_ms in (LONG_MS, SHORTER_MS):
+        assert here.pexpire(key, ttl_ms) == 1
+        assert here.pttl(key) <= ttl_ms
 
 
 def test_expire_touches_only_what_this_process_holds(
@@ -845,27 +873,150 @@ def test_who_subscribes_before_he_locks_is_told_how_to_wait(here: redis.Redis, k
     assert here.set(key, "v", nx=True, px=LONG_MS)
 
 
-def test_who_watches_is_told_what_to_do_and_goes_on_with_his_connection(
-    running: Cluster, here: redis.Redis, key: str
+# WATCH
+
+
+class Watching:
+    """A connection that has watched a key and read it, and has a MULTI to send."""
+
+    def __init__(self, client: redis.Redis, key: str) -> None:
+        self._pipeline = client.pipeline()
+        self._pipeline.watch(key)
+        self.value = self._pipeline.get(key)
+        self._pipeline.multi()
+
+    def does(self, *words: Any) -> list[Any] | None:
+        """None: nothing was done, since the key has changed."""
+        self._pipeline.execute_command(*words)
+        try:
+            return self._pipeline.execute()
+        except redis.WatchError:
+            return None
+
+
+def anew(client: redis.Redis, key: str, value: str) -> None:
+    """Another grant of what is held with this value."""
+    assert client.execute_command("DELEX", key, "IFEQ", value) == 1
+    assert client.set(key, value, nx=True, px=LONG_MS)
+
+
+OF_WATCHED = pytest.mark.parametrize("words", [("DEL",), ("UNLINK",), ("PEXPIRE", LONG_MS), ("EXPIRE", 50)])
+
+
+@OF_WATCHED
+def test_who_watches_and_compares_changes_what_has_the_value_even_of_another_host(
+    here: redis.Redis, other: Cluster, key: str, process: Callable[..., Process], words: tuple[Any, ...]
 ) -> None:
-    """Recipes of before scripts compare in Python: WATCH, GET, MULTI, DEL, EXEC."""
+    """As StackExchange.Redis releases and extends: WATCH, GET, and a MULTI with DEL or PEXPIRE."""
+    process(("SET", key, "v", "NX", "PX", str(SHORTER_MS)), of=other)
+    watching = Watching(here, key)
+    assert watching.value == "v"
+    assert watching.does(words[0], key, *words[1:]) == [1]
+    assert here.pttl(key) == -2 if words[0] in ("DEL", "UNLINK") else here.pttl(key) > SHORTER_MS
 
-    def releases(pipeline: redis.client.Pipeline) -> None:
-        mine = pipeline.get(key) == "v"
-        pipeline.multi()
-        if mine:
-            pipeline.delete(key)
 
+@OF_WATCHED
+@pytest.mark.parametrize("value", ["v", "w"])
+def test_exec_is_nil_when_another_lease_has_what_is_watched(
+    here: redis.Redis, there: redis.Redis, key: str, words: tuple[Any, ...], value: str
+) -> None:
+    """Also one of the same value: on Redis that is a change as well."""
+    assert here.set(key, "v", nx=True, px=SHORTER_MS)
+    watching = Watching(here, key)
+    assert there.execute_command("DELEX", key, "IFEQ", "v") == 1
+    assert there.set(key, value, nx=True, px=SHORTER_MS)
+    assert watching.does(words[0], key, *words[1:]) is None
+    assert 0 < there.pttl(key) <= SHORTER_MS
+
+
+@OF_WATCHED
+def test_exec_is_nil_when_what_is_watched_was_released(
+    here: redis.Redis, there: redis.Redis, key: str, words: tuple[Any, ...]
+) -> None:
     assert here.set(key, "v", nx=True, px=LONG_MS)
-    assert "DELEX key IFEQ value" in fails(lambda: here.transaction(releases, key))
-    alone = running.client(single_connection_client=True)
-    with alone.pipeline() as pipeline:
-        assert "DELEX key IFEQ value" in fails(lambda: pipeline.watch(key))
-        assert pipeline.unwatch()
+    watching = Watching(here, key)
+    assert there.execute_command("DELEX", key, "IFEQ", "v") == 1
+    assert watching.does(words[0], key, *words[1:]) is None
+
+
+def test_exec_is_nil_when_another_took_the_free_key_that_is_watched(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    """A SET without NX is one with NX here: nobody had the key."""
+    watching = Watching(here, key)
+    assert there.set(key, "w", nx=True, px=LONG_MS)
+    assert watching.does("SET", key, "v", "PX", LONG_MS) is None
+    assert there.execute_command("DELEX", key, "IFEQ", "w") == 1
+    assert Watching(here, key).does("SET", key, "v", "PX", LONG_MS) == [True]
+    assert there.get(key) == "v"
+
+
+def test_exec_is_nil_when_a_key_that_only_guards_has_changed(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    guarded = f"{key}:guarded"
+    assert there.set(key, "v", nx=True, px=LONG_MS)
+    assert Watching(here, key).does("SET", guarded, "v", "NX", "PX", LONG_MS) == [True]
+    assert here.delete(guarded) == 1
+    watching = Watching(here, key)
+    anew(there, key, "v")
+    assert watching.does("SET", guarded, "v", "NX", "PX", LONG_MS) is None
+    assert there.exists(guarded) == 0
+
+
+def test_who_has_not_read_what_is_watched_releases_only_what_its_process_holds(
+    here: redis.Redis, key: str, process: Callable[..., Process]
+) -> None:
+    process(("SET", key, "v", "NX", "PX", str(LONG_MS)))
+    with here.pipeline() as pipeline:
+        pipeline.watch(key)
         pipeline.multi()
-        pipeline.get(key)
-        assert pipeline.execute() == ["v"]
-    assert alone.execute_command("DELEX", key, "IFEQ", "v") == 1
+        pipeline.delete(key)
+        assert pipeline.execute() == [0]
+    assert here.get(key) == "v"
+
+
+def test_what_fails_in_a_multi_that_watches_is_the_answer_of_its_exec(running: Cluster, key: str) -> None:
+    """Who watches relies on EXEC, and may not read what is in it: StackExchange.Redis does not."""
+    with Wire(running.socket) as wire:
+        assert wire.ask("SET", key, "v", "NX", "PX", LONG_MS) == b"OK"
+        assert [wire.ask("WATCH", key), wire.ask("GET", key)] == [b"OK", b"v"]
+        assert [wire.ask("MULTI"), wire.ask("PEXPIRE", key, 3_600_000)] == [b"OK", b"QUEUED"]
+        assert "is too long" in str(wire.ask("EXEC"))
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [(("denied:1",), "DENIED"), ((), "wrong number"), (("k" * 5_000,), "LIMIT"), (("",), "ERR")],
+)
+def test_behind_a_refused_watch_no_multi_runs(
+    running: Cluster, here: redis.Redis, key: str, words: tuple[str, ...], why: str
+) -> None:
+    """Its client may have dropped the error."""
+    with Wire(running.socket) as wire:
+        assert why in str(wire.ask("WATCH", *words))
+        assert [wire.ask("MULTI"), wire.ask("SET", key, "v", "NX")] == [b"OK", b"QUEUED"]
+        assert "EXECABORT" in str(wire.ask("EXEC"))
+        assert here.exists(key) == 0
+        assert [wire.ask("MULTI"), wire.ask("SET", key, "v", "NX")] == [b"OK", b"QUEUED"]
+        assert wire.ask("EXEC") == [b"OK"], "it was about that one only"
+
+
+@pytest.mark.parametrize("forgets", ["UNWATCH", "DISCARD"])
+def test_what_is_watched_is_forgotten(running: Cluster, there: redis.Redis, key: str, forgets: str) -> None:
+    with Wire(running.socket) as wire:
+        assert wire.ask("WATCH", key) == b"OK"
+        assert forgets == "UNWATCH" or wire.ask("MULTI") == b"OK"
+        assert wire.ask(forgets) == b"OK"
+        assert there.set(key, "v", nx=True, px=LONG_MS)
+        assert [wire.ask("MULTI"), wire.ask("EXISTS", key), wire.ask("EXEC")] == [b"OK", b"QUEUED", [1]]
+
+
+def test_who_wants_no_replies_is_disconnected(running: Cluster) -> None:
+    """It would take the error, and each reply after it, for those of other commands."""
+    with Wire(running.socket) as wire:
+        wire.send_raw(request("CLIENT", "REPLY", "SKIP") + request("PING"))
+        assert wire.rest().count(b"\r\n") == 1
 
 
 # Waiting for another's release, as python-redis-lock does

@@ -1,5 +1,5 @@
-"""An error of the agent, at any step of what an app asks: the app gets one answer, or its connection ends; what
-it was not told of is given back, and everything else goes on."""
+"""An error of the agent, at any step of what an app asks: the app gets one answer, or its connection ends;
+what it was not told of is given back, and everything else goes on."""
 
 from __future__ import annotations
 
@@ -174,5 +174,4 @@ def test_at_whatever_step_it_fails_it_is_one_answer_and_nothing_is_left(verb: Ve
             break
         if outcome not in (ANSWERED, CLOSED):
             wrong.append((call, where, outcome, ""))
-    print(verb.__name__, "steps", call)
     assert not wrong, "\n".join(map(str, wrong))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lockd import __version__
 from lockd.clock import boottime_ns
+from lockd.server.commands.connection import REDIS_VERSION
 from tests.harness.cluster import Cluster
 from tests.harness.users import Connect
 from tests.harness.waiting import eventually
@@ -189,6 +189,20 @@ def test_a_loss_is_an_error_on_the_next_command_of_resp2_which_is_not_run(wire: 
     assert "wire:lost:2" in str(second)
     assert other.ask("HOLDER", "wire:not:run") is None
     assert resp2.ask("PING") == b"PONG"
+
+
+@pytest.mark.parametrize("not_run", ["WATCH", "SET"])
+def test_no_multi_runs_that_a_loss_has_taken_a_command_from(wire: Wire, other: Wire, not_run: str) -> None:
+    wire.ask("HELLO", 2)
+    lock(wire, "wire:lost", "NOTIFY")
+    other.ask("FORCERELEASE", "wire:lost")
+    if not_run == "WATCH":
+        assert kind(wire.ask("WATCH", "wire:watched")) == "EXPIRED"
+    assert wire.ask("MULTI") == b"OK"
+    told = wire.ask("SET", "wire:not:run", "v", "NX")
+    assert told == b"QUEUED" if not_run == "WATCH" else kind(told) == "EXPIRED"
+    assert kind(wire.ask("EXEC")) == "EXECABORT"
+    assert other.ask("HOLDER", "wire:not:run") is None
 
 
 def test_without_notify_nobody_is_told_who_does_not_name_the_lease(
@@ -387,7 +401,7 @@ def test_hello_agrees_on_a_protocol(connect_here: Connect) -> None:
     assert as_sent(wire, "HELLO", 2).startswith(b"*14\r\n")
     hello = as_map(wire.ask("HELLO", 3, "AUTH", "default", "whatever", "SETNAME", "app"))
     assert hello[b"proto"] == 3
-    assert hello[b"version"] == __version__.encode()
+    assert hello[b"version"] == REDIS_VERSION.encode()
     assert (hello[b"mode"], hello[b"role"], hello[b"modules"]) == (b"standalone", b"master", [])
     assert wire.ask("CLIENT", "GETNAME") == b"app"
     assert wire.ask("CLIENT", "ID") == hello[b"id"]

@@ -39,7 +39,7 @@ class TestTable:
         of_redis = "info ping echo quit select hello auth client command"
         drop_in = (
             "set setnx get exists pttl ttl pexpire expire persist del unlink delex delifeq cad cas "
-            "eval evalsha eval_ro script multi exec discard wait blpop"
+            "eval evalsha eval_ro script multi exec discard watch unwatch wait blpop"
         )
         names = [command.name for command in catalog.COMMANDS]
         assert names == [*of_lockd.split(), *of_redis.split(), *drop_in.split()]

@@ -42,6 +42,7 @@ class Session(session_module.Session):
         self.ties = SimpleNamespace(process=None)  # type: ignore[assignment]
         self._account = "uid 1000"
         self.multi, self.name, self.library, self.id, self.protocol = None, b"", b"", 3, 2
+        self.watch = None
         self.begun: list[tuple[Any, bool]] = []
 
     def later(self, work: Any, *, finish: bool = False) -> None:
@@ -135,7 +136,6 @@ def test_what_is_wrong_is_told_with_the_usage_of_the_descriptor_and_nobody_locks
             b"That would release every lock, no matter who holds it: release your own locks with DELEX key",
         ),
         ("flushdb ASYNC", b"That would release every lock"),
-        ("WATCH a", b"WATCH is not supported: release with DELEX key IFEQ value"),
         ("FCALL a 0", b"Functions are not supported"),
         (
             "PEXPIREAT a 1",
@@ -231,7 +231,7 @@ async def test_command_is_answered_in_a_turn_of_its_own(session: Session) -> Non
 def test_what_is_listed_is_answered_and_so_is_what_clients_send_out_of_habit(session: Session) -> None:
     listed = {command.name for command in catalog.COMMANDS}
     described = {command for group in catalog.GROUPS for command in group.commands}
-    out_of_habit = {"unwatch", "evalsha_ro"}
+    out_of_habit = {"evalsha_ro"}
     assert {command.name for command in described} == listed | out_of_habit
     assert {command for command, *_ in commands_for(session)._table.values()} == described
 
@@ -266,7 +266,7 @@ def test_what_grants_or_extends_is_for_those_who_may_lock(session: Session) -> N
     denied = {
         name
         for name, command in OF_A_RESOURCE.items()
-        if command.group not in ("redis", "scripting")
+        if command.group not in ("redis", "scripting", "transactions")
         and (run(session, *words_of(name)) or b"").startswith(b"-DENIED uid 1000 may not lock")
     }
     assert denied == {"lock", "extend"}

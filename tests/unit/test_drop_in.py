@@ -32,6 +32,7 @@ from tests.harness.configs import a_config
 from tests.harness.fleet_model import App, Host, Time, masters_of
 from tests.harness.real_fleet import a_fleet
 from tests.harness.sessions import AroundSessions, Incidents, Transport
+from tests.harness.waiting import until
 
 VALUE = b"v"
 
@@ -164,8 +165,8 @@ def granted(
         lock.granted(lease, apps.host.time.now_ns)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        while session.shared.endings.busy:
-            await asyncio.sleep(0)  # its turn may come in a later one of the loop
+        # Its turn may come in a later one of the loop.
+        await until(lambda: not session.shared.endings.busy, what="all has ended")
         apps.host.fleet.settle()
         return lease
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -200,8 +200,8 @@ def test_lock_asks_for_a_detached_lease_and_extend_by_its_token(type_: Type, ask
     type_("lock r --ttl 1s --wait 2s --max-hold 3s", {"LOCK": lease})
     type_("extend r t --ttl 50s", {"EXTEND": lease})
     assert asked == [
-        ("LOCK", "r", 1000, "WAIT", 2000, "DETACHED", "MAXHOLD", 3000),
-        ("EXTEND", "r", "t", 50_000),
+        ("LOCK", b"r", 1000, "WAIT", 2000, "DETACHED", "MAXHOLD", 3000),
+        ("EXTEND", b"r", b"t", 50_000),
     ]
 
 
@@ -215,7 +215,7 @@ def test_of_another_host_its_agent_alone_knows_who_has_it_now(type_: Type, asked
     done = type_("holder backup", {"HOLDER": of_another})
     assert "42 on web1, uid 7, or one after it there" in done.stdout
     type_("force-release backup --yes", {"HOLDER": of_another, "FORCERELEASE": 5})
-    assert asked[-1] == ("FORCERELEASE", "backup", "HOLDER", "a1b2c3d4")
+    assert asked[-1] == ("FORCERELEASE", b"backup", "HOLDER", "a1b2c3d4")
 
 
 def test_locks_are_sorted(type_: Type) -> None:
@@ -243,7 +243,7 @@ def test_control_characters_are_shown_as_bytes_and_letters_as_they_are() -> None
 
 def test_force_release_removes_only_what_was_shown(type_: Type, asked: list[Any]) -> None:
     done = type_("force-release backup --yes", {"HOLDER": HELD, "FORCERELEASE": 5})
-    assert asked[-1] == ("FORCERELEASE", "backup", "HOLDER", "a1b2c3d4", "FENCE", 1795)
+    assert asked[-1] == ("FORCERELEASE", b"backup", "HOLDER", "a1b2c3d4", "FENCE", 1795)
     assert done.stdout == "released backup: a1b2c3d4 deleted on 5 of 5 masters\n"
     answers = {"HOLDER": HELD, "FORCERELEASE": Refused("NOTHELD", "held by another", "FORCERELEASE")}
     assert type_("force-release backup --yes", answers).exit_code == ExitStatus.NO
@@ -288,7 +288,7 @@ def test_without_a_terminal_a_wait_is_reported_now_and_then(capsys: pytest.Captu
 # Who writes identities
 
 FORMED = {"FORM": {"status": "formed"}, "ADMIT": {"status": "admitted"}}
-AS_OPERATOR = ("AUTH", "lockd_operator", "s3cret")
+AS_OPERATOR = ("AUTH", "lockd_operator", b"s3cret")
 
 
 def test_the_operators_password_comes_from_a_file_stdin_or_the_environment_and_is_not_needed(
@@ -306,11 +306,11 @@ def test_the_operators_password_comes_from_a_file_stdin_or_the_environment_and_i
     type_("master admit m1", FORMED)
     assert asked == [
         ("FORM", "UNUSED", *AS_OPERATOR),
-        ("ADMIT", "m1", *AS_OPERATOR),
+        ("ADMIT", b"m1", *AS_OPERATOR),
         ("FORM", *AS_OPERATOR),
-        ("FORM", "AUTH", "olga", "s3cret"),
+        ("FORM", "AUTH", b"olga", b"s3cret"),
         ("FORM",),
-        ("ADMIT", "m1"),
+        ("ADMIT", b"m1"),
     ]
 
 
@@ -324,6 +324,24 @@ def test_a_password_that_nobody_gives_is_a_mistake_in_the_command_line(
     assert done.exit_code == ExitStatus.USAGE
     assert "password" in done.stderr
     assert asked == []
+
+
+def test_what_names_something_is_the_bytes_that_were_typed() -> None:
+    """Text would be another name in another locale. A path goes back to the system as it came, and names of
+    classes and runbooks are ASCII."""
+
+    def every(command: click.Command) -> Iterator[click.Command]:
+        yield command
+        for below in command.commands.values() if isinstance(command, click.Group) else ():
+            yield from every(below)
+
+    as_text = {
+        (str(command.name), parameter.name)
+        for command in every(main)
+        for parameter in command.params
+        if parameter.type is click.STRING
+    }
+    assert as_text == {("main", "socket_path"), ("top", "patterns"), ("runbook", "name")}
 
 
 def test_it_is_also_a_module() -> None:

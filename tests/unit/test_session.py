@@ -29,7 +29,9 @@ def around(host: Host) -> AroundSessions:
 
 
 def connected(host: Host, agent: AroundSessions | None = None) -> tuple[Session, Any]:
-    commands = SimpleNamespace(brings_no_loss=frozenset((b"EXTEND", b"UNLOCK")))
+    commands = SimpleNamespace(
+        brings_no_loss=frozenset((b"EXTEND", b"UNLOCK")), is_not_run=lambda _session, _words: None
+    )
     session, transport = Session(agent or around(host), commands), Transport()  # type: ignore[arg-type]
     session.connection_made(transport)  # type: ignore[arg-type]
     return session, transport
@@ -164,6 +166,7 @@ def test_an_unlock_that_was_not_read_when_its_connection_ended_is_run_all_the_sa
 
         commands = SimpleNamespace(
             brings_no_loss=frozenset((b"EXTEND", b"UNLOCK")),
+            is_not_run=lambda _session, _words: None,
             run=run,
             give_back=lambda _session, words: ran.append(words[0]),
         )

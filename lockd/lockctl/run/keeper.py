@@ -32,6 +32,7 @@ from typing import NoReturn
 from lockd.lockctl.errors import CannotExecute
 from lockd.lockctl.run.descendants import Descendants, Process, Sent, children_of, look_at
 from lockd.lockctl.run.signals import ENDS
+from lockd.lockctl.run.terminal import say
 
 PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -244,8 +245,7 @@ class _Keeper:
             sent = below.send(signal.SIGKILL)
             # A process that a walk missed, because its parent ended meanwhile, is found by the next one.
             if sent.spared and not (before.reached or sent.reached):
-                with suppress(OSError):
-                    os.write(2, f"lockctl: it was killed. {cannot_be_ended(sent.spared)}\n".encode())
+                say(f"it was killed. {cannot_be_ended(sent.spared)}")
                 return
             before = sent
             time.sleep(_WALK_AGAIN_S)

@@ -6,7 +6,10 @@ import os
 import select
 import signal
 import stat
+import sys
 from contextlib import suppress
+
+from lockd.text import ESCAPED, printable
 
 
 class Terminal:
@@ -74,4 +77,4 @@ def say(text: str) -> None:
     writable.register(2, select.POLLOUT)
     with suppress(OSError):
         if writable.poll(0):
-            os.write(2, f"lockctl: {text}\n".encode(errors="backslashreplace")[:4096])
+            os.write(2, f"lockctl: {printable(text)}\n".encode(sys.stderr.encoding, ESCAPED)[:4096])

@@ -2,7 +2,6 @@
 
 import re
 
-from lockd import __version__
 from lockd.server.commands.arguments import BadRequest, Misused, quoted
 from lockd.server.commands.command import Argument, Command, Group, Handler, arity_error
 from lockd.server.commands.instead import unknown_of_client
@@ -14,6 +13,10 @@ CLIENT = Group()
 
 _CONNECTION = ("noscript", "loading", "stale")
 _HANDSHAKE = ("noscript", "loading", "stale", "fast", "no_auth", "allow_busy")
+
+REDIS_VERSION = "8.4.0"
+"""Of the Redis whose lock commands there are here. Clients choose by it: since 8.4 SET IFEQ and DELEX, before
+that a transaction that watches."""
 
 _OK = b"+OK\r\n"
 _PONG = b"+PONG\r\n"
@@ -130,7 +133,7 @@ def hello(session: Session, words: list[bytes]) -> bytes:
     return replies.value(
         {
             "server": "lockd",
-            "version": __version__,
+            "version": REDIS_VERSION,
             "proto": session.protocol,
             "id": session.id,
             "mode": "standalone",
@@ -274,6 +277,8 @@ _OF_CLIENT: dict[str, tuple[Command, Handler]] = {
 def client(session: Session, words: list[bytes]) -> bytes | None:
     found = _OF_CLIENT.get(f"client|{words[1].decode(errors='replace').lower()}")
     if found is None:
+        if words[1].upper() == b"REPLY":  # it does not read what comes: it would take it for a later reply
+            session.end()
         raise Misused(unknown_of_client(quoted(words[1])))
     command, handler = found
     if not command.accepts(len(words)):

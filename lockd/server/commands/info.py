@@ -16,6 +16,7 @@ from lockd.masters.fleet import Fleet
 from lockd.metrics.collector import Metrics
 from lockd.metrics.occupancy import ClassOccupancy
 from lockd.server.commands.command import Argument, Command, Group
+from lockd.server.commands.connection import REDIS_VERSION
 from lockd.server.commands.readings import Readings
 from lockd.server.dropin.script_cache import RefusedScript, ScriptCache
 from lockd.server.dropin.usage import UNNAMED, Usage
@@ -83,6 +84,7 @@ class Info:
         canary, config = self._metrics.canary.trouble, self._current.config
         sections: dict[str, dict[str, object]] = {
             "server": {
+                "redis_version": REDIS_VERSION,
                 "lockd_version": __version__,
                 "build": build(),
                 "process_id": os.getpid(),

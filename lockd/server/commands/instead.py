@@ -15,10 +15,6 @@ _WOULD_FREE_ALL = (
     "That would release every lock, no matter who holds it: release your own locks with DELEX key IFEQ "
     "value, one by one"
 )
-_NO_WATCH = (
-    "WATCH is not supported: release with DELEX key IFEQ value, extend with SET key value IFEQ value PX "
-    "milliseconds, or send a script that compares"
-)
 _NO_FUNCTIONS = "Functions are not supported: send lock scripts with EVAL"
 _NO_ABSOLUTE_TIMES = "Absolute times are supported only in SET: use PEXPIRE key milliseconds, and PTTL key"
 _IN_TWO = "Read with GET key, and extend with PEXPIRE key milliseconds"
@@ -33,7 +29,6 @@ _OF_NAMES = {
     "GETSET MSET PSETEX SETEX": _WOULD_TAKE,
     "GETDEL": _WOULD_FREE,
     "FLUSHALL FLUSHDB": _WOULD_FREE_ALL,
-    "WATCH": _NO_WATCH,
     "FCALL FCALL_RO FUNCTION": _NO_FUNCTIONS,
     "EXPIREAT EXPIRETIME PEXPIREAT PEXPIRETIME": _NO_ABSOLUTE_TIMES,
     "GETEX": _IN_TWO,

@@ -100,8 +100,8 @@ _TTL_COMMAND = _command(
 _PEXPIRE = _command(
     "pexpire", 3, _FAST, "Sets the TTL of a lock of this process.", "1, or 0",
     (RESOURCE, Argument("milliseconds", "integer")), _CHANGES,
-    "`1`, or `0` if this process does not hold it. It never shortens a lock that was taken with a TTL. 0 "
-    "or less releases it, as `DEL` does",
+    "`1`, or `0` if this process does not hold it. Less than is left is an error for a lock that was "
+    "taken with a TTL. 0 or less releases it, as `DEL` does",
 )  # fmt: skip
 _EXPIRE = _command(
     "expire", 3, _FAST, "Sets the TTL of a lock of this process.", "1, or 0",

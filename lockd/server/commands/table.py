@@ -91,6 +91,8 @@ class Commands:
     def run(self, session: Session, words: list[bytes]) -> bytes | None:
         """Carry out one command."""
         name = words[0].upper()
+        if name == b"WATCH":
+            session.watches()
         if session.multi is not None and name not in self._in_multi:
             return self._queue(session, words)
         found = self._table.get(name)
@@ -106,6 +108,13 @@ class Commands:
             return replies.error(f"{misused} {command.usage()}")
         except BadRequest as bad:
             return replies.error(str(bad))
+
+    def is_not_run(self, session: Session, words: list[bytes]) -> None:
+        """As `session.Runner` has it."""
+        if words[0].upper() == b"WATCH":
+            session.watches()
+        if session.multi is not None:
+            session.multi.is_broken = True
 
     def give_back(self, session: Session, words: list[bytes]) -> None:
         """As `session.Runner` has it."""

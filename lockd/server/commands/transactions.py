@@ -3,19 +3,21 @@ in one: it may wait, and is answered separately."""
 
 from functools import partial
 
+from lockd.core import sizes
 from lockd.core.flow import Place
 from lockd.server.commands.arguments import BadRequest
-from lockd.server.commands.command import Command, Group
-from lockd.server.commands.plain import answer_at
+from lockd.server.commands.command import RESOURCE, Argument, Command, Group
+from lockd.server.commands.plain import READS, answer_at
+from lockd.server.dropin.answers import Found
+from lockd.server.dropin.performing import VALUE_BYTES_MOST
 from lockd.server.dropin.preparing import Preparing
-from lockd.server.dropin.transactions import Transaction, Usage
-from lockd.server.session import Multi, Session
+from lockd.server.dropin.transactions import ABORTED, Transaction, Usage
+from lockd.server.session import MULTI_BYTES, Multi, Session
 
 COMMANDS = Group()
 
 QUEUED_MOST = 64
 _OK = b"+OK\r\n"
-_ABORTED = "EXECABORT Transaction discarded because of previous errors: none of its commands ran"
 
 
 class Transactions:
@@ -58,12 +60,14 @@ class Transactions:
     def _exec(self, session: Session, words: list[bytes]) -> None:
         multi = _ended(session, "EXEC")
         if multi.is_broken:
-            raise BadRequest(_ABORTED)
+            session.watch = None
+            raise BadRequest(ABORTED)
+        watch, session.watch = session.watch, None
         place = Place()
         place.size = multi.size
         answer = partial(answer_at, session, place)
-        transaction = Transaction(self._preparing, self._usage, session, multi.queued, answer)
-        session.in_turn(lambda _place: transaction.goes_on(), place)
+        transaction = Transaction(self._preparing, self._usage, session, multi.queued, answer, watch)
+        session.in_turn(lambda _place: transaction.begins(), place)
 
     @COMMANDS(
         Command(
@@ -79,10 +83,45 @@ class Transactions:
     )
     def _discard(self, session: Session, words: list[bytes]) -> bytes:
         _ended(session, "DISCARD")
+        session.watch = None
         return _OK
 
-    @COMMANDS(Command("unwatch", 1, "transactions", (), "Does nothing.", "OK", listed=False))
+    @COMMANDS(
+        Command(
+            "watch",
+            -2,
+            "transactions",
+            ("noscript", "fast"),
+            "Lets the next EXEC do nothing if the keys have changed by then.",
+            "OK",
+            (RESOURCE, Argument("key", "key", optional=True, multiple=True)),
+            key_access=READS,
+            resources=lambda words: words[1:],
+            promise=(
+                "`OK`: the next `EXEC` answers nil and runs nothing if by then another lease has one of the "
+                "keys, or a free one was taken. If it is refused, that `EXEC` is `EXECABORT`"
+            ),
+        )
+    )
+    def _watch(self, session: Session, words: list[bytes]) -> None:
+        watch, keys, place = session.watch, list(dict.fromkeys(words[1:])), Place()
+        assert watch is not None  # it counts the WATCH that have arrived
+        watch.size += sizes.request(keys) + VALUE_BYTES_MOST * len(keys)
+        if watch.size > MULTI_BYTES:
+            raise BadRequest(f"LIMIT watch: at most {MULTI_BYTES} bytes of keys are allowed")
+        answer = partial(answer_at, session, place)
+
+        def found(now: dict[bytes, Found]) -> None:
+            for key, one in now.items():
+                watch.leases.setdefault(key, one.nonce)
+            watch.done += 1
+            answer(_OK)
+
+        session.in_turn(lambda _place: self._preparing.look(session, keys, found, answer), place)
+
+    @COMMANDS(Command("unwatch", 1, "transactions", ("noscript", "fast"), "Forgets all watched keys.", "OK"))
     def _unwatch(self, session: Session, words: list[bytes]) -> bytes:
+        session.watch = None
         return _OK
 
 

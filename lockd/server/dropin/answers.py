@@ -12,11 +12,13 @@ _HAS_A_WORD = re.compile(r"[A-Z]+ ")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A key as it was found. stored: what is shown of its holder; left_ms: None if it has no TTL."""
+    """A key as it was found. stored: what is shown of its holder; left_ms: None if it has no TTL; nonce: of
+    its lease, where the masters were just asked."""
 
     state: State
     stored: bytes | None = None
     left_ms: int | None = None
+    nonce: bytes = b""
 
     @property
     def seconds(self) -> int | None:

@@ -33,18 +33,26 @@ _GIVEN_BACK_NS = 2_000 * NS_PER_MS
 
 class Seen:
     """What is known of a lease. value: chosen by its app; owner: its process, as core names it; since_ns:
-    when it was granted, by this host's clock; left_ms: None if it has no TTL."""
+    when it was granted, by this host's clock; left_ms: None if it has no TTL; nonce: what the masters know it
+    by, if they were just asked."""
 
-    __slots__ = ("host", "left_ms", "owner", "since_ns", "value")
+    __slots__ = ("host", "left_ms", "nonce", "owner", "since_ns", "value")
 
     def __init__(
-        self, host: bytes, owner: bytes, since_ns: int, value: bytes | None, left_ms: int | None
+        self,
+        host: bytes,
+        owner: bytes,
+        since_ns: int,
+        value: bytes | None,
+        left_ms: int | None,
+        nonce: bytes = b"",
     ) -> None:
         self.host = host
         self.owner = owner
         self.since_ns = since_ns
         self.value = value
         self.left_ms = left_ms
+        self.nonce = nonce
 
     def found(self, value: bytes | None) -> Found:
         """The state that a script with this value finds. The token of a LOCK is shown to nobody."""
@@ -54,7 +62,7 @@ class Seen:
         else:
             state = State.OWN if is_own else State.ANOTHERS
         stored = b"a LOCK, by " + self.host if self.value is None else self.value
-        return Found(state, stored, self.left_ms)
+        return Found(state, stored, self.left_ms, self.nonce)
 
 
 def found_as(seen: Seen | None, value: bytes | None) -> Found:
@@ -108,6 +116,7 @@ class Looking:
         for lease in self._locks.held_of(resource, now_ns):
             known = self._of_lease(lease, now_ns)
             if (known.owner, known.value) == (seen.owner, seen.value):
+                known.nonce = seen.nonce
                 return known
         return None if self._comes_to_nothing(resource, seen, now_ns) else seen
 
@@ -123,16 +132,18 @@ class Looking:
         """Because no app was told that it was granted. Masters still show it for a moment."""
         self._given_back.put(account, (resource, value, owner), boottime_ns() + _GIVEN_BACK_NS)
 
-    def look(self, session: Session, resource: bytes, told: Told, *, patient: bool = False) -> None:
+    def look(
+        self, session: Session, resource: bytes, told: Told, *, patient: bool = False, anew: bool = False
+    ) -> None:
         """told: called at once if the answer is known, else when the masters have answered. patient: the app
-        looks again and again, so others go first."""
+        looks again and again, so others go first. anew: the masters are asked in any case."""
         now_ns = boottime_ns()
-        lease = self.held_here(resource, now_ns)
-        if lease is not None:
+        if anew:
+            self.forget(resource)
+        elif (lease := self.held_here(resource, now_ns)) is not None:
             told(self._of_lease(lease, now_ns))
             return
-        shown = self._shown.get(resource)
-        if shown is not None and now_ns < shown[0]:
+        elif (shown := self._shown.get(resource)) is not None and now_ns < shown[0]:
             told(self._as_known(resource, shown[1]))
             return
         refusal = self._shared.quotas.refuse_unknown_token(session.account, now_ns)
@@ -199,4 +210,5 @@ class Looking:
         sure_ms = max(1, left_ms - drift_ns(left_ms) // NS_PER_MS)
         owner = b"%b %d %d" % (first.host, first.pid, first.uid)
         since_ns = boottime_ns() - max(copy.held_ms for copy in best) * NS_PER_MS
-        return Seen(first.host, owner, since_ns, first.value, sure_ms if first.detached else None)
+        ends_ms = sure_ms if first.detached else None
+        return Seen(first.host, owner, since_ns, first.value, ends_ms, first.nonce)

@@ -31,6 +31,7 @@ from lockd.core.values import Bound, Extended, Refusal
 from lockd.metrics.leases import LeaseMetrics
 from lockd.server.commands.arguments import BadRequest
 from lockd.server.commands.checks import Checks
+from lockd.server.dropin import known_operations as known
 from lockd.server.dropin.answers import FREE, Found, Words, encoded
 from lockd.server.dropin.looking import Looking, Seen, found_as, left_of
 from lockd.server.dropin.plain_locks import GONE, Answer, PlainLock, PlainReply
@@ -70,6 +71,12 @@ _ENDS_NOTHING = (
 _TAKES = (Kind.ACQUIRE, Kind.ACQUIRE_OR_EXTEND)
 _HELD = tuple(state for state in State if state is not State.FREE)
 _CUT_SHORT = Refusal(ErrorWord.EXPIRED, "it can't be extended that far: it may not be held past max_hold")
+_NOT_SHORTENED = (
+    "ERR the TTL is shorter than what is left, and nothing was changed: another host may have extended the "
+    "lock by its value, and relies on that. Release it, or take it with a shorter TTL"
+)
+_ROUNDED_NS = 1_000 * NS_PER_MS
+"""A TTL in whole seconds may be so much shorter than what is left."""
 _TRY_AGAIN = Refusal(ErrorWord.TIMEOUT, "it is taken and released too fast to look at: try again")
 
 
@@ -90,8 +97,8 @@ class OneKey:
     """One operation on one key, for a connection. via: how it was asked for."""
 
     __slots__ = (
-        "_answer", "_begun_ns", "_ground", "_lock_class", "_operation", "_resource", "_session", "_tries",
-        "_ttl_ms", "_value", "_via", "_words", "kind",
+        "_answer", "_begun_ns", "_changed_since", "_ground", "_lock_class", "_operation", "_resource",
+        "_session", "_tries", "_ttl_ms", "_value", "_via", "_words", "kind",
     )  # fmt: skip
 
     def __init__(
@@ -107,6 +114,7 @@ class OneKey:
         self._via = via
         self._tries = 0
         self._begun_ns = 0
+        self._changed_since: Callable[[], None] | None = None
         if via != "set":
             check_places(operation, words)
         self._resource = words.at(operation.key)
@@ -114,6 +122,19 @@ class OneKey:
         self._lock_class = ground.current.config.class_of(self._resource)
         self._value = _value_in(operation, words)
         self._ttl_ms = self._ttl_in()
+
+    @property
+    def resource(self) -> bytes:
+        return self._resource
+
+    def watched(self, found: Found, changed_since: Callable[[], None]) -> None:
+        """Its app relies on the key being as it was found. If this could change it then, and can't any more,
+        the app is told so instead of the answer."""
+        state = found.state
+        if state is not State.FREE and self._value is not None and found.stored == self._value:
+            state = State.OWN if state is State.ANOTHERS else State.OWN_ENDLESS
+        if self._operation.outcome(state).change is not Change.NONE:
+            self._changed_since = changed_since
 
     def begin(self) -> None:
         self._ground.usage.asked(self._session.library)
@@ -134,8 +155,13 @@ class OneKey:
     # Its answers
 
     def _says(self, found: Found) -> None:
-        reply = self._operation.outcome(found.state).reply
-        self._answer(self._encoded(reply, found))
+        outcome, session = self._operation.outcome(found.state), self._session
+        if self._changed_since is not None and outcome.change is Change.NONE:
+            self._changed_since()
+            return
+        if self._via == "set" and outcome.reply is Special.STORED and session.watch is not None:
+            session.watch.is_shown(self._resource, found.stored)
+        self._answer(self._encoded(outcome.reply, found))
 
     def _encoded(self, reply: Reply, found: Found) -> bytes:
         return encoded(reply, found, self._words, self._session.protocol)
@@ -143,7 +169,7 @@ class OneKey:
     def _fails(self, refusal: Refusal) -> None:
         self._answer(replies.error(str(refusal)))
 
-    def _looks(self, then: Callable[[Found], None]) -> None:
+    def _looks(self, then: Callable[[Found], None], *, anew: bool = False) -> None:
         def told(seen: Seen | Refusal | None) -> None:
             if isinstance(seen, Refusal):
                 self._fails(seen)
@@ -152,7 +178,7 @@ class OneKey:
                 self._is_shown(found)
                 then(found)
 
-        self._ground.looking.look(self._session, self._resource, told)
+        self._ground.looking.look(self._session, self._resource, told, anew=anew)
 
     def _says_of_others(self) -> None:
         """Another has it, or nobody: looked at only if that makes a difference."""
@@ -237,7 +263,9 @@ class OneKey:
                 self._fails(_TRY_AGAIN)
 
         said = {self._operation.outcome(state).reply for state in states}
-        if len(said) == 1 and not _depends(*said):
+        if self._changed_since is not None:
+            self._changed_since()
+        elif len(said) == 1 and not _depends(*said):
             self._answer(self._encoded(said.pop(), FREE))
         else:
             self._looks(found_as)
@@ -403,6 +431,8 @@ class OneKey:
         assert value is not None
         if ttl_ms is None:
             not_mine()  # an acquire without a TTL leaves what is there as it is
+        elif self._would_shorten(value, ttl_ms):
+            self._answer(replies.error(_NOT_SHORTENED))
         elif self._ask_for_unknown("extend", value):
             self._is_named(value)
             self._begun_ns = boottime_ns()
@@ -410,6 +440,14 @@ class OneKey:
                 self._session, self._extended, lambda refusal: self._not_held(refusal, not_mine)
             )
             self._ground.shared.locks.set_ttl(self._resource, value, ttl_ms, reply, boottime_ns())
+
+    def _would_shorten(self, value: bytes, ttl_ms: int) -> bool:
+        """A lease with a TTL is never shortened (rule 2), and its app must not take it for one that was: it
+        would free the lock for nobody. One without a TTL is its agent's alone."""
+        lease = self._ground.shared.locks.known(self._resource, token_of(value))
+        if lease is None or not lease.holder.detached:
+            return False
+        return boottime_ns() + ttl_ms * NS_PER_MS + _ROUNDED_NS < lease.deadline_ns
 
     def _is_named(self, value: bytes) -> None:
         """Its app knows of it, whatever happened to the connection that should have told it."""
@@ -436,6 +474,16 @@ class OneKey:
         whole_ns = self._begun_ns + ttl_ms * NS_PER_MS - drift_ns(ttl_ms) - _LEAST_GAIN_NS
         if extended is not None and extended.deadline_ns < whole_ns:
             self._fails(_CUT_SHORT)
+        elif extended is not None and extended.fence is None:
+            self._looks(self._is_extended_elsewhere)
+        else:
+            self._says(Found(State.OWN, self._value, self._ttl_ms))
+
+    def _is_extended_elsewhere(self, found: Found) -> None:
+        """Only the masters know how long a lease of another agent lasts."""
+        most_ms = (self._ttl_ms or 0) + _ROUNDED_NS // NS_PER_MS
+        if found.stored == self._value and found.left_ms is not None and found.left_ms > most_ms:
+            self._answer(replies.error(_NOT_SHORTENED))
         else:
             self._says(Found(State.OWN, self._value, self._ttl_ms))
 
@@ -482,6 +530,22 @@ class OneKey:
         assert self._ttl_ms is not None
         most_ms = self._lock_class.max_ttl_ms or self._ground.current.config.max_ttl_ms
         self._ttl_ms = min(self._ttl_ms, most_ms)
+
+
+class Look(OneKey):
+    """What holds a key now, as the masters show it."""
+
+    __slots__ = ("_then",)
+
+    def __init__(
+        self, ground: Ground, session: Session, key: bytes, then: Callable[[Found], None], failed: Answer
+    ) -> None:
+        """Raises BadRequest."""
+        super().__init__(ground, session, known.GET, Words([key], ()), failed, "set")
+        self._then = then
+
+    def begin(self) -> None:
+        self._looks(self._then, anew=True)
 
 
 _BEGINNINGS: dict[Kind, Callable[[OneKey], None]] = {

@@ -1,6 +1,6 @@
 """Turns the words of Redis's own lock commands into operations that can be carried out."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from lockd.core.scripts.operations import (
@@ -15,9 +15,9 @@ from lockd.core.scripts.operations import (
 from lockd.core.values import Refusal
 from lockd.server.commands.arguments import BadRequest, Misused, whole
 from lockd.server.dropin import known_operations as known
-from lockd.server.dropin.answers import Words, WrittenTtl
+from lockd.server.dropin.answers import Found, Words, WrittenTtl
 from lockd.server.dropin.many_keys import ManyKeys
-from lockd.server.dropin.performing import Ground, OneKey
+from lockd.server.dropin.performing import Ground, Look, OneKey
 from lockd.server.dropin.plain_locks import Answer
 from lockd.server.dropin.script_cache import ScriptCache, Taken, refusal
 from lockd.server.dropin.ttls import TTL_OPTIONS, ttl_of_expire, ttl_of_option
@@ -79,6 +79,26 @@ class Preparing:
     def prepared(self, session: Session, words: list[bytes]) -> Prepared:
         """The operation of a command with these words. Raises BadRequest."""
         return _OF_COMMAND[words[0].upper()](self, session, words)
+
+    def look(
+        self,
+        session: Session,
+        keys: Sequence[bytes],
+        then: Callable[[dict[bytes, Found]], None],
+        failed: Answer,
+    ) -> None:
+        """What holds each of the keys now."""
+        _Looks(self._ground, session, keys, then, failed).goes_on()
+
+    def as_compared(self, session: Session, words: list[bytes], value: bytes) -> Prepared:
+        """A DEL or EXPIRE of a key whose value its app was shown, and has compared: of the lease with this
+        value, whichever process holds it."""
+        if words[0].upper() in (b"DEL", b"UNLINK"):
+            return self._one(session, known.DELETE_IF_EQUAL, words[1], value)
+        ttl = ttl_of_expire(words[0].upper(), words[2])
+        if ttl.ms <= 0:
+            return self._one(session, known.DELETE_IF_EQUAL, words[1], value)
+        return self._one(session, known.EXPIRE_IF_EQUAL, words[1], value, ttl=ttl)
 
     def _one(
         self, session: Session, operation: Operation, key: bytes, *value: bytes, ttl: WrittenTtl | None = None
@@ -181,6 +201,40 @@ class Preparing:
             raise BadRequest("ERR the script changes something: send it with EVAL")
         kind = OneKey if operation.keys is Keys.ONE else ManyKeys
         return kind(self._ground, session, operation, given, answer, "script")
+
+
+class _Looks:
+    """At several keys, one after the other. A class: functions that call each other would be left behind, as
+    nothing is collected."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        session: Session,
+        keys: Sequence[bytes],
+        then: Callable[[dict[bytes, Found]], None],
+        failed: Answer,
+    ) -> None:
+        self._ground = ground
+        self._session = session
+        self._keys = keys
+        self._then = then
+        self._failed = failed
+        self._found: dict[bytes, Found] = {}
+
+    def goes_on(self) -> None:
+        if len(self._found) == len(self._keys):
+            self._then(self._found)
+        else:
+            begin(self._look, self._failed)
+
+    def _look(self, answer: Answer) -> Look:
+        key = self._keys[len(self._found)]
+        return Look(self._ground, self._session, key, self._is_found, answer)
+
+    def _is_found(self, one: Found) -> None:
+        self._found[self._keys[len(self._found)]] = one
+        self.goes_on()
 
 
 class UnreadScript:

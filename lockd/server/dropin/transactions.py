@@ -1,5 +1,9 @@
 """The commands of a MULTI, one after the other: each is a separate lock operation.
 
+What is watched is compared before the first of them. A DEL or EXPIRE of a key whose value the app has read
+since its WATCH is about the lease with that value, so it does nothing to a later one: its app, any process,
+has compared it. Where a command on a watched key comes too late all the same, EXEC is nil.
+
 SETNX, or SET with NX and no TTL, and the EXPIRE of the same key are one acquire with a TTL. As two
 operations, an app that dies in between would leave a lock without a TTL, and an app that was refused would
 extend another's lock. So an EXPIRE after a refusal is answered 0 even if this process holds the key: then
@@ -11,13 +15,20 @@ from dataclasses import dataclass
 
 from lockd.core.flow import WireReply
 from lockd.core.leases import Lease, Standing
+from lockd.core.scripts.operations import Kind, State
 from lockd.server.commands.arguments import BadRequest, Misused
+from lockd.server.dropin.answers import Found
+from lockd.server.dropin.performing import OneKey
 from lockd.server.dropin.plain_locks import TOO_LATE, Answer, is_too_late
-from lockd.server.dropin.preparing import Prepared, Preparing, begin
+from lockd.server.dropin.preparing import Begun, Prepared, Preparing, begin
 from lockd.server.resp import replies
-from lockd.server.session import Session
+from lockd.server.session import Session, Watch
 
+ABORTED = "EXECABORT Transaction discarded because of previous errors: none of its commands ran"
+_HALF_DONE = "EXECABORT what it watches has changed after the first of its commands had run"
 _EXPIRES = (b"EXPIRE", b"PEXPIRE")
+_COMPARED = (*_EXPIRES, b"DEL", b"UNLINK")
+_CONDITIONS = {b"NX", b"XX", b"IFEQ"}
 _READ = (b"GET", b"EXISTS")
 
 
@@ -43,17 +54,52 @@ class Transaction:
         session: Session,
         queued: list[list[bytes]],
         answer: Answer,
+        watch: Watch | None,
     ) -> None:
         self._preparing = preparing
         self._usage = usage
         self._session = session
         self._answer = answer
+        self._watch = watch
+        self._found: dict[bytes, Found] = {}
+        self._has_begun = self._has_done = False
         self._planned = _with_ttls(queued)
         self._replies: list[bytes] = []
         self._last = session.last_taken
         self._taken: list[tuple[int, Lease | None]] = []
 
-    def goes_on(self) -> None:
+    def begins(self) -> None:
+        """What is watched is looked at first. Each command on it is then right by itself: a try, or about the
+        value that its app has compared."""
+        watch, session = self._watch, self._session
+        if watch is None:
+            self._goes_on()
+        elif watch.is_broken:
+            self._answer(replies.error(ABORTED))
+        elif not session.is_gone:
+            self._preparing.look(session, list(watch.leases), self._compares, self._answer)
+
+    def _compares(self, found: dict[bytes, Found]) -> None:
+        assert self._watch is not None
+        self._found = found
+        if any(one.nonce != self._watch.leases[key] for key, one in found.items()):
+            self._has_changed()
+        else:
+            self._goes_on()
+
+    def _has_changed(self) -> None:
+        """What was watched. An app relies on nil: nothing was done. Else it has to hear an error."""
+        nil = replies.nil_array(self._session.protocol)
+        self._ends_with(replies.error(_HALF_DONE) if self._has_done else nil)
+
+    def _ends_with(self, reply: bytes) -> None:
+        """Instead of all replies: apps that watch rely on EXEC, and some don't read what is in it."""
+        for _, lease in self._taken:
+            if lease is not None and lease.standing is Standing.HELD:
+                self._session.came_too_late(lease)
+        self._answer(reply)
+
+    def _goes_on(self) -> None:
         if len(self._replies) == len(self._planned):
             self._answer(self._told)
             return
@@ -69,20 +115,41 @@ class Transaction:
         except BadRequest as bad:
             self._answered(replies.error(str(bad)))
         else:
-            begin(prepared, self._answered)
+            begin(lambda answer: self._begun(prepared, answer), self._answered)
+
+    def _begun(self, prepared: Prepared, answer: Answer) -> Begun:
+        begun = prepared(answer)
+        if begun.kind is not Kind.READ:
+            self._has_begun = True
+            if isinstance(begun, OneKey) and (found := self._found.pop(begun.resource, None)) is not None:
+                begun.watched(found, self._has_changed)
+        return begun
 
     def _prepared(self, planned: list[bytes] | _WithTtl) -> Prepared:
         if isinstance(planned, _WithTtl):
             return self._preparing.with_ttl(self._session, planned.words, planned.expire)
+        name, found = planned[0].upper(), self._found.get(planned[1])
+        if found is None or self._watch is None:
+            return self._preparing.prepared(self._session, planned)
+        if found.state is State.FREE and name == b"SET" and _CONDITIONS.isdisjoint(map(bytes.upper, planned)):
+            return self._preparing.prepared(self._session, [*planned, b"NX"])
+        value = self._watch.shown.get(planned[1])
+        if name in _COMPARED and len(planned) <= 3 and value is not None and value == found.stored:
+            return self._preparing.as_compared(self._session, planned, value)
         return self._preparing.prepared(self._session, planned)
 
     def _answered(self, reply: WireReply) -> None:
         """Composed now: a later command may give back what this one has taken."""
-        self._replies.append(reply if isinstance(reply, bytes) else reply())
+        told = reply if isinstance(reply, bytes) else reply()
+        if self._watch is not None and told.startswith(b"-"):
+            self._ends_with(told)
+            return
+        self._has_done = self._has_begun
+        self._replies.append(told)
         if self._session.last_taken is not self._last:
             self._last = self._session.last_taken
             self._taken.append((len(self._replies) - 1, self._last))
-        self.goes_on()
+        self._goes_on()
 
     def _told(self) -> bytes:
         """Composed when it is written: the lease that was taken first may have nearly ended by then (rule
@@ -91,6 +158,8 @@ class Transaction:
             if lease is not None and lease.standing is Standing.HELD and is_too_late(lease):
                 self._session.came_too_late(lease)
                 self._replies[at] = replies.error(str(TOO_LATE))
+                if self._watch is not None:
+                    return self._replies[at]
         for at, planned in enumerate(self._planned):
             if isinstance(planned, int):
                 self._replies[at] = self._of_expire(planned)

@@ -60,6 +60,11 @@ def array(items: Sequence[bytes]) -> bytes:
     return b"*%d\r\n%b" % (len(items), b"".join(items))
 
 
+def nil_array(protocol: int) -> bytes:
+    """What EXEC answers when it has run nothing. Some clients take no other nil for it in RESP2."""
+    return b"_\r\n" if protocol == 3 else b"*-1\r\n"
+
+
 def push(items: Sequence[bytes]) -> bytes:
     """An out-of-band message of items that are encoded already. RESP3 only."""
     return b">%d\r\n%b" % (len(items), b"".join(items))

@@ -1,4 +1,5 @@
-"""What an error of the agent costs: what counts, and who is told, has no say in what core is in the middle of."""
+"""What an error of the agent costs: what counts, and who is told, has no say in what core is in the middle
+of."""
 
 from __future__ import annotations
 
@@ -82,9 +83,7 @@ def test_one_that_is_not_told_of_its_loss_keeps_others_out_until_it_is_over(
     assert host.locked().code == "granted"
 
 
-def test_what_can_not_be_noted_for_the_next_agent_is_not_granted(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_can_not_be_noted_for_the_next_agent_is_not_granted(host: Host, monkeypatch: pytest.MonkeyPatch):
     fails(monkeypatch, host.locks._journal, "held")
     app = host.locked()
     is_told_of(host)

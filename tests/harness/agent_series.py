@@ -91,7 +91,7 @@ def _a_fleet(config: Config) -> Any:
         for i, master in enumerate(config.masters)
     ]
     votes = (1 << len(links)) - 1
-    return SimpleNamespace(links=links, clocks=clocks, slewing=Slewing(), voting=lambda: votes)
+    return SimpleNamespace(links=links, clocks=clocks, slewing=Slewing(), giving=lambda: votes)
 
 
 def _no_locks() -> Any:

@@ -95,7 +95,7 @@ def a_link(index: int, state: State) -> Any:
 def a_fleet(*states: State, voting: int = ALL) -> Any:
     clocks = Clocks(3, max_ttl_ms=60_000, allowance_ms=100)
     links = [a_link(i, state) for i, state in enumerate(states or (State.UP,) * 3)]
-    return SimpleNamespace(links=links, clocks=clocks, slewing=Slewing(), voting=lambda: voting)
+    return SimpleNamespace(links=links, clocks=clocks, slewing=Slewing(), giving=lambda: voting)
 
 
 def some_locks(**leases: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from lockd.core.errors import ErrorWord
 from lockd.core.leases import Lease
+from lockd.core.notices import Kind
 from lockd.core.plain_values import token_of, value_of
 from lockd.core.refusals import NOT_HELD
 from lockd.core.values import Bound, Refusal
@@ -125,7 +126,7 @@ class PlainApp(App):
         asks the masters, where another may have that value by now."""
         lease = agent.locks.known(resource, token_of(value))
         if lease is not None and lease.holder.detached:
-            return None if lease.said_released or now_ns >= lease.deadline_ns else lease
+            return None if lease.said_gone is Kind.RELEASED or now_ns >= lease.deadline_ns else lease
         return lease
 
     def _release_anyway(self, request: PlainRequest) -> None:

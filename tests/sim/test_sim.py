@@ -24,7 +24,7 @@ from typing import Any, cast
 
 import pytest
 
-from lockd.core.notices import Kind
+from lockd.core import notices
 from tests.harness.history import (
     Answered,
     Asked,
@@ -362,7 +362,7 @@ def test_a_release_by_value_is_of_no_certain_lease_where_its_agent_asks_the_mast
     """Another may have that value there by now: what it loses so is no agent's fault."""
     holder = SimpleNamespace(detached=detached)
     lease = SimpleNamespace(
-        holder=holder, said_gone=Kind.RELEASED if said_released else None, deadline_ns=ends_ns
+        holder=holder, said_gone=notices.Kind.RELEASED if said_released else None, deadline_ns=ends_ns
     )
     agent = SimpleNamespace(locks=SimpleNamespace(known=lambda _resource, _token: lease))
     found = PlainApp._known(cast("Any", None), cast("Any", agent), b"r", b"1", 1)

@@ -152,7 +152,8 @@ class ModelledMaster:
             nonce, terms, ttl, slot, hint, _, place, waited, grace, electorate = words
             vote = store.acquire(
                 resource, nonce, terms, int(ttl), int(slot), int(hint), electorate, now_us,
-                place=place, waited_us=int(waited), grace_ms=int(grace),
+                **({"asker": place} if waited == b"asks" else {"place": place, "waited_us": int(waited)}),
+                grace_ms=int(grace),
             )  # fmt: skip
         elif digest == scripts.PROPOSE.digest:
             slot, value, size, nonce, electorate = words

@@ -495,15 +495,15 @@ async def test_a_mistake_where_an_answer_is_counted_is_that_requests_alone(
 async def test_a_mistake_in_an_extension_or_a_release_is_answered_too(
     monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """Where its answers were counted, and somebody is told of it."""
+    """Where its answers were counted, and it is noted for the next agent."""
 
     def raising(*_: object) -> None:
         raise ZeroDivisionError("a mistake of ours")
 
     async with beside_a_bad_master() as world:
         lease = await world.lock()
-        told = (world.watched, "renewed") if command == "extend" else (world.journal, "ended")
-        monkeypatch.setattr(*told, raising, raising=False)
+        noted = "moved" if command == "extend" else "ended"
+        monkeypatch.setattr(world.journal, noted, raising)
         refusal = await getattr(world, command)(lease)
         assert refusal.code == "ERR"
         monkeypatch.undo()

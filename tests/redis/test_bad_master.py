@@ -502,8 +502,8 @@ async def test_a_mistake_in_an_extension_or_a_release_is_answered_too(
 
     async with beside_a_bad_master() as world:
         lease = await world.lock()
-        noted = "moved" if command == "extend" else "ended"
-        monkeypatch.setattr(world.journal, noted, raising)
+        noted = (world.locks._renewals, "note") if command == "extend" else (world.journal, "ended")
+        monkeypatch.setattr(*noted, raising, raising=False)
         refusal = await getattr(world, command)(lease)
         assert refusal.code == "ERR"
         monkeypatch.undo()

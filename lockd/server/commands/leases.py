@@ -255,7 +255,8 @@ class Leases:
             brings_no_loss=True,
             promise=(
                 "as `LOCK`; never shortens. The masters are asked each time, also where nothing is gained: "
-                "what was released through another agent is `NOTHELD` or `EXPIRED` at once. `fence` and `bound` are nil when another agent granted it. "
+                "what was released through another agent is `NOTHELD` or `EXPIRED` at once. "
+                "`fence` and `bound` are nil when another agent granted it. "
                 "`NOTIFY`: from now on this connection is told about a loss, if its process has locked it "
                 "here"
             ),

@@ -158,11 +158,24 @@ def failing(server_binary: Path) -> Iterator[Failing]:
             cluster.close()
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
+of_each = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
+
+
+@of_each
+def test_where_it_fails_it_is_one_answer_and_nothing_is_left(verb: Verb, failing: Failing) -> None:
+    fails_at(range(1, 1_000, 17), verb, failing)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1_200)
+@of_each
 def test_at_whatever_step_it_fails_it_is_one_answer_and_nothing_is_left(verb: Verb, failing: Failing) -> None:
-    call, wrong = 0, []
-    while True:
-        call += 1
+    fails_at(range(1, 1_000), verb, failing)
+
+
+def fails_at(calls: range, verb: Verb, failing: Failing) -> None:
+    wrong = []
+    for call in calls:
         outcome = failing.asks(verb, call)
         where = failing.where()
         if not where:

@@ -1300,6 +1300,7 @@ MUTATIONS = (
                 "",
             ),
         ),
+        simulated=False,
     ),
     one(
         "a tenure is handed on whether its last proof stands or not",
@@ -1871,6 +1872,7 @@ MUTATIONS = (
         OWNERS,
         "                    self._last = (*self._last, lease)",
         "                    self._last = (lease,)",
+        simulated=False,
     ),
     one(
         "a recall ignored",

@@ -1709,6 +1709,7 @@ MUTATIONS = (
         JOURNAL,
         "            self.rewriting.note(record)\n",
         "            pass\n",
+        simulated=False,
     ),
     one(
         "a journal that is written anew has no seal when it takes its place",
@@ -1747,6 +1748,7 @@ MUTATIONS = (
         SEVERAL,
         "        self._give_back(reversed(had.values()), now_ns)\n",
         "",
+        simulated=False,
     ),
     one(
         "a list whose app is gone keeps its place in line",

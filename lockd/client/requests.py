@@ -142,7 +142,7 @@ def named_once(resource: Resource | Iterable[Resource]) -> Resource | Resources:
 
 def keys_of(resource: Resource | Resources) -> list[bytes]:
     """The same for several. ValueError if there are none."""
-    names = [resource] if isinstance(resource, str | bytes) else list(resource)
+    names = [resource] if isinstance(resource, str | bytes) else resource
     if not names:
         raise ValueError("no resource is named")
     return [key_of(name) for name in names]

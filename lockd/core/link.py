@@ -373,13 +373,14 @@ class Link:
             self._keep(ballot, payload)
             self._scripts_are_gone(now_ns)
             return
+        word = error.split(" ", 1)[0]
         if is_debt(ballot):
             # It is still a debt (rule 3).
             self._keep(ballot, payload)
         elif ballot.pending & self.bit and not isinstance(ballot, Release):
             self._listener.not_counted(self, "error")
-            self._refuses_votes(error.split(" ", 1)[0], now_ns)
-        self._unanswered(ballot, f"error {error.split(' ', 1)[0]}", now_ns)
+            self._refuses_votes(word, now_ns)
+        self._unanswered(ballot, f"error {word}", now_ns)
         self.look_closer()
 
     def _refuses_votes(self, error: str, now_ns: int) -> None:

@@ -286,11 +286,11 @@ class Session:
         if not self._admitted:
             self._transport = None
             return
-        # While its file is there.
-        # If that fails, its app may have read of it.
-        delivery = Delivery.UNREAD if self.ties.in_question else Delivery.READ
+        # While its file is there. If that fails, its app may have read of it.
+        in_question = self.ties.in_question
+        delivery = Delivery.UNREAD if in_question else Delivery.READ
         with self._all_the_same():
-            if self.ties.in_question:
+            if in_question:
                 delivery = self._last_delivery(exc)
             if not (self._has_read_all or self.closing or self.flow.ending or self._cut_off):
                 self._parser.feed(unread_from(self._file))

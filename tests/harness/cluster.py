@@ -97,6 +97,7 @@ class Cluster:
         self.name = name
         self.socket = (run or folder) / f"{name}.sock"
         self.config_path = folder / f"{name}.yml"
+        self.told = folder / "told"
         self.metrics_port = self._free_port()
         self._overrides = overrides
         self._others: list[Cluster] = []
@@ -255,10 +256,14 @@ MakeCluster = Callable[..., Cluster]
 
 
 @contextmanager
-def running_cluster(masters: int = 3, **overrides: Any) -> Iterator[Cluster]:
-    """A formed cluster on fresh masters that all vote."""
+def running_cluster(masters: int = 3, *, program: str | None = None, **overrides: Any) -> Iterator[Cluster]:
+    """A formed cluster on fresh masters that all vote. program: the module that its agent runs in, which
+    tells and is told by the file `told`."""
     with short_folder() as folder, running_masters(folder, masters, default_server()) as running:
         cluster = Cluster(folder, running, overrides)
+        if program is not None:
+            agent = cluster.agent
+            agent.command = (sys.executable, "-m", program, str(cluster.told), *agent.command[3:])
         try:
             cluster.agent.start()
             cluster.form()

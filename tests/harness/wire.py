@@ -152,6 +152,11 @@ class Wire:
         lines = self.ask("INFO").decode().splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
+    def in_use(self) -> tuple[str, ...]:
+        """How many connections, leases and waiters there are; this connection is one."""
+        info = self.info()
+        return tuple(info[name] for name in ("connected_clients", "leases", "waiters"))
+
 
 def pour(wire: Wire, data: bytes, times: int, beside: Wire) -> int:
     """Send it that often, never reading, until no more is taken or the connection is closed; returns how many

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from lockd.server.commands import catalog
-from tests.harness.cluster import AS_IS, Cluster
-from tests.harness.masters import running_masters, short_folder
+from tests.harness.cluster import AS_IS, Cluster, running_cluster
 from tests.harness.uses import USES, App, Use
 from tests.harness.waiting import eventually
 from tests.harness.wire import Wire
@@ -49,20 +47,8 @@ class Uncollected:
 
 @pytest.fixture(scope="module")
 def agent(server_binary: Path) -> Iterator[Uncollected]:
-    with short_folder() as folder, running_masters(folder, 3, server_binary) as masters:
-        cluster = Cluster(folder, masters, {"defaults": AS_IS})
-        found = folder / "found.json"
-        cluster.agent.command = (
-            sys.executable, "-m", "tests.harness.uncollected_agent", str(found),
-            "serve", "--config", str(cluster.config_path),
-        )  # fmt: skip
-        try:
-            cluster.agent.start()
-            cluster.form()
-            cluster.wait_voting(3)
-            yield Uncollected(cluster, found)
-        finally:
-            cluster.close()
+    with running_cluster(3, program="tests.harness.uncollected_agent", defaults=AS_IS) as cluster:
+        yield Uncollected(cluster, cluster.told)
 
 
 def do_it(use: Use, times: int, agent: Uncollected, apps: int = 1) -> None:
@@ -77,12 +63,7 @@ def do_it(use: Use, times: int, agent: Uncollected, apps: int = 1) -> None:
     with ThreadPoolExecutor(apps) as threads:
         assert len(list(threads.map(by_one, range(apps)))) == apps
     with agent.connect() as wire:
-        eventually(lambda: in_use(wire) == ("1", "0", "0"), "all others are closed, and all has ended")
-
-
-def in_use(wire: Wire) -> tuple[str, ...]:
-    info = wire.info()
-    return tuple(info[name] for name in ("connected_clients", "leases", "waiters"))
+        eventually(lambda: wire.in_use() == ("1", "0", "0"), "all others are closed, and all has ended")
 
 
 def all_commands() -> set[str]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.harness.cluster import AS_IS, Cluster
-from tests.harness.masters import running_masters, short_folder
+from tests.harness.cluster import AS_IS, Cluster, running_cluster
 from tests.harness.waiting import eventually
 from tests.harness.wire import Wire, token_of
 
@@ -127,35 +125,18 @@ class Failing:
         self.arm(0)
         with Wire(self.cluster.socket) as wire:
             try:
-                eventually(lambda: in_use(wire) == ("1", "0", "0"), "nothing is left")
+                eventually(lambda: wire.in_use() == ("1", "0", "0"), "nothing is left")
             except Exception as late:
-                raise AssertionError(in_use(wire)) from late
+                raise AssertionError(wire.in_use()) from late
             for resource in ("r", "s", "d"):
                 token = token_of(wire.ask("LOCK", resource, MINUTE_MS, "WAIT", MINUTE_MS))
                 assert wire.ask("UNLOCK", resource, token) == 1
 
 
-def in_use(wire: Wire) -> tuple[str, ...]:
-    info = wire.info()
-    return tuple(info[name] for name in ("connected_clients", "leases", "waiters"))
-
-
 @pytest.fixture(scope="module")
 def failing(server_binary: Path) -> Iterator[Failing]:
-    with short_folder() as folder, running_masters(folder, 3, server_binary) as masters:
-        cluster = Cluster(folder, masters, {"defaults": AS_IS, "canary_ms": 0})
-        told = folder / "told"
-        cluster.agent.command = (
-            sys.executable, "-m", "tests.harness.failing_agent", str(told),
-            "serve", "--config", str(cluster.config_path),
-        )  # fmt: skip
-        try:
-            cluster.agent.start()
-            cluster.form()
-            cluster.wait_voting(3)
-            yield Failing(cluster, told)
-        finally:
-            cluster.close()
+    with running_cluster(3, program="tests.harness.failing_agent", defaults=AS_IS, canary_ms=0) as cluster:
+        yield Failing(cluster, cluster.told)
 
 
 of_each = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)

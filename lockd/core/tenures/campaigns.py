@@ -251,7 +251,7 @@ class Campaigns:
                 return
             queue.place = Place(now_ns)
         queue.recall = None
-        attempt.place = self._waits_as = self._name_of(attempt.terms)
+        attempt.place = self._name_of(attempt.terms)
         attempt.waited_us = queue.place.waited_us(now_ns)
         attempt.grace_ms = self._answer_time.grace_ms
 
@@ -263,7 +263,7 @@ class Campaigns:
                 return
             queue.recall.freed = 0
         attempt.asks = True
-        attempt.place = self._waits_as = self._name_of(attempt.terms)
+        attempt.place = self._name_of(attempt.terms)
 
     def was_told(self, notice: Notice, master: int, now_ns: int) -> None:
         """The answer of the agent that has the resource. It is tried for again when a quorum of the masters
@@ -316,8 +316,10 @@ class Campaigns:
             self._turns.aside(self._watcher.asked_back, holder.label, end, now_ns - recall.since_ns)
 
     def _name_of(self, terms: Terms) -> bytes:
-        """The name under which this agent waits."""
-        return terms.owner.partition(b" ")[0] + b" " + self._agent
+        """The name under which this agent waits. All that it asks for is of one host."""
+        if not self._waits_as:
+            self._waits_as = terms.owner.partition(b" ")[0] + b" " + self._agent
+        return self._waits_as
 
     def waits_for_next_turn(self, queue: Queue, release: Release, now_ns: int) -> None:
         """This host's turn is over, and other requests here wait. With what it gives back it leaves its
@@ -325,7 +327,7 @@ class Campaigns:
         queue.place = Place(now_ns)
         assert queue.tenure is not None
         release.how = How.TURN
-        release.place = self._waits_as = self._name_of(queue.tenure.terms)
+        release.place = self._name_of(queue.tenure.terms)
         release.grace_ms = self._answer_time.grace_ms
 
     def told(self, agent: bytes, resource: bytes, master: int, wait_ms: int, now_ns: int) -> None:

@@ -237,10 +237,6 @@ class Renewals:
         """Its deadline if the doubt about clocks turns out at its worst (rule 11d)."""
         return tenure.deadline_ns - self._in_doubt_ns(tenure)
 
-    def sure_until_ns(self, lease: Lease) -> int:
-        """The same for a lease."""
-        return lease.deadline_ns - self._in_doubt_ns(lease.tenure)
-
     def _in_doubt_ns(self, tenure: Tenure) -> int:
         cut_ns = self._masters.suspected_cut_ns(tenure.gained_ns, tenure.proven)
         return max(0, cut_ns - tenure.cut_ns) + self._unseen_ns(tenure)

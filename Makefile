@@ -60,7 +60,14 @@ SET_UP := 'what the tests need' '$(MAKE) -j4 ready'
 LOOKS := 'lint and types' '$(MAKE) -j2 lint lint-ansible'
 SIDE_BY_SIDE := $(BIN)/python -m pytest --durations=15 --numprocesses $(WORKERS) --dist worksteal
 IN_THE_LAB := $(LAB_VENV)/bin/python -m pytest --durations=15 tests/lab
+# The second half of all plays: on a cluster that site.yml has made and nothing else has changed.
+SECOND_HALF := $(foreach of,prechecks absent_hosts moves interrupted revoke removal debian_13 tls_later,tests/lab/test_$(of).py)
+PLAYS_1 := $(IN_THE_LAB) $(SECOND_HALF:%=--ignore=%)
+PLAYS_2 := LOCKD_LAB=lockdlab-second $(LAB_VENV)/bin/python -m pytest --durations=15 $(SECOND_HALF)
 PLAYS_THAT_MATTER_MOST := 'site.yml on real hosts' '$(IN_THE_LAB) -m "not thorough"'
+
+OTHER_BUILDS := 'the agent compiled' '$(MAKE) test-compiled' 'the newest Python' '$(MAKE) test-newest' \
+  'the site of the documentation' '$(MAKE) docs'
 
 # Beside all else, which takes longer: it waits most of the time, and gives way.
 SOAK := nice -n 5 $(BIN)/python -m tests.bench.soak --minutes 60
@@ -78,11 +85,9 @@ endif
 
 test-all: ## Everything, two hours: every play, other languages, drop-in libraries, chaos, long searches, an hour's soak, the agent compiled
 	@$(PARTS) test-all --keep --first $(SET_UP) \
-	  --lane $(LOOKS) 'every play on real hosts' '$(IN_THE_LAB)' \
-	  --lane 'tests, simulator, models, chaos' '$(SIDE_BY_SIDE)' \
-	    'the agent compiled' '$(MAKE) test-compiled' \
-	    'the newest Python' '$(MAKE) test-newest' \
-	    'the site of the documentation' '$(MAKE) docs' \
+	  --lane $(LOOKS) 'plays on real hosts, the first half' '$(PLAYS_1)' \
+	  --lane 'plays on real hosts, the second half' '$(PLAYS_2)' \
+	  --lane 'tests, simulator, models, chaos' '$(SIDE_BY_SIDE)' $(OTHER_BUILDS) \
 	  --lane 'an hour of mixed use' '$(SOAK)'
 
 keep-results: ## Keep the figures of the last `make test`, which the next ones are compared with: commit tests/results

@@ -223,8 +223,9 @@ def main() -> int:
         if all(part.status == 0 for part in first):
             run_side_by_side(lanes)
     except KeyboardInterrupt:
-        end(parts)
         return 130
+    finally:
+        end(parts)  # also where whoever read this has gone
     now = result(name, [part for part in parts if part.status is not None], time.monotonic() - began_s)
     lines = ["", *table(now, kept(name)), age_of_the_whole()]
     for folder in (MADE, KEPT) if keep else (MADE,):

@@ -8,6 +8,7 @@ import pytest
 
 from lockd.config.current import Current
 from lockd.core.flow import Place
+from lockd.core.owners import Connection
 from lockd.server import session as session_module
 from lockd.server.commands import catalog
 from lockd.server.commands.instead import _INSTEAD
@@ -39,7 +40,7 @@ class Session(session_module.Session):
             turns=TurnsByHand(),
         )  # fmt: skip
         self.peer = SimpleNamespace(pid=7, uid=1000)  # type: ignore[assignment]
-        self.ties = SimpleNamespace(process=None)  # type: ignore[assignment]
+        self.ties = Connection(self, None)
         self._account = "uid 1000"
         self.multi, self.name, self.library, self.id, self.protocol = None, b"", b"", 3, 2
         self.watch = None

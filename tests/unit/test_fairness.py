@@ -228,7 +228,7 @@ async def test_an_agent_that_stops_ends_before_that_what_is_nobodys(agent: AnAge
         agent._clock.now_ns += BITE_NS
         return bool(much)
 
-    agent.endings.add(1, work)
+    agent.endings.add("one", work)
     await agent.endings.finish(0.05)
     assert agent.endings.busy, "not for long: what is left its process's end, or its deadline, frees"
     much.clear()

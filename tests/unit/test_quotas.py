@@ -22,6 +22,7 @@ from lockd.server.heirs import Heir
 from lockd.server.quotas import Cost, Holding, Quotas, Room, renewals_of
 from lockd.server.unix_socket import CannotServe
 from tests.harness.configs import a_config
+from tests.harness.leases import a_lease
 from tests.harness.whole_agent import OURS, WholeAgent, Wire, a_whole_agent
 
 TTL_MS = 3_000
@@ -328,7 +329,7 @@ def test_what_was_taken_over_is_counted_until_it_ends() -> None:
         heir = Heir(cast("Any", agent.shared), cast("Any", held), "test", None)
         assert of_one(agent.quotas, OTHER) == (sizes.lease(1), renewals_of(TTL_MS))
         assert agent.quotas.all.leases == 1
-        heir.ended(cast("Any", None))
+        heir.ended(a_lease())
         assert is_empty(agent.quotas)
 
 

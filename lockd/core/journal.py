@@ -32,8 +32,8 @@ from lockd.core.values import Bound
 
 MAGIC = b"lockd journal\n"
 FORMAT = 1
-_HEAD = struct.Struct(">14sH")
-_FRAME = struct.Struct(">III")
+HEAD = struct.Struct(">14sH")
+FRAME = struct.Struct(">III")
 _LONGEST_FRAME = 1 << 20
 _LONGEST_UNWRITTEN = 1 << 16
 _PART_BYTES = 1 << 16
@@ -235,7 +235,7 @@ def _lengths(count: int) -> struct.Struct:
 
 def _framed(entries: bytes) -> bytes:
     size = _NUMBER.pack(len(entries))
-    return _FRAME.pack(len(entries), crc32(size), crc32(entries)) + entries
+    return FRAME.pack(len(entries), crc32(size), crc32(entries)) + entries
 
 
 def _after_kind(*parts: struct.Struct) -> struct.Struct:
@@ -276,7 +276,7 @@ class Format:
     def head(self, origin: Origin) -> bytes:
         words = (origin.boot_id, origin.pid_namespace, origin.time_namespace, origin.cluster, *origin.masters)
         count = _NUMBER.pack(len(words))
-        return _HEAD.pack(MAGIC, FORMAT) + _framed(count + _words([word.encode() for word in words]))
+        return HEAD.pack(MAGIC, FORMAT) + _framed(count + _words([word.encode() for word in words]))
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> bytes:
         holder, nonce, resource, token = lease.holder, lease.nonce, lease.resource, lease.token
@@ -409,12 +409,12 @@ class _Reading:
 def _frames(data: bytes, at: int) -> Iterator[bytes]:
     """Raises Unreadable at the first frame that is not whole."""
     while at < len(data):
-        if len(data) - at < _FRAME.size:
+        if len(data) - at < FRAME.size:
             raise _Torn("its last record is torn")
-        size, check_of_size, checksum = _FRAME.unpack_from(data, at)
+        size, check_of_size, checksum = FRAME.unpack_from(data, at)
         if crc32(_NUMBER.pack(size)) != check_of_size:
             raise Unreadable("a record has a wrong length")
-        at += _FRAME.size
+        at += FRAME.size
         frame = data[at : at + size]
         at += size
         if len(frame) < size <= _LONGEST_FRAME:
@@ -429,9 +429,9 @@ def _frames(data: bytes, at: int) -> Iterator[bytes]:
 
 def check_format(data: bytes) -> None:
     """Raises Unreadable when this version does not know the format."""
-    if len(data) < _HEAD.size or not data.startswith(MAGIC):
+    if len(data) < HEAD.size or not data.startswith(MAGIC):
         raise Unreadable("it is not the journal of an agent")
-    form = _HEAD.unpack_from(data)[1]
+    form = HEAD.unpack_from(data)[1]
     if form != FORMAT:
         raise Unreadable(f"it is of format {form}, and this version reads {FORMAT}")
 
@@ -448,7 +448,7 @@ def replay(data: bytes, ours: Origin, *, is_last: bool = True) -> Replayed:
 def replaying(data: bytes, ours: Origin, replayed: Replayed, *, is_last: bool) -> Iterator[None]:
     """The same in steps, one for each record. replayed: what was read so far; it counts once all is read."""
     check_format(data)
-    frames = _frames(data, _HEAD.size)
+    frames = _frames(data, HEAD.size)
     differs = _origin(next(frames, b"")).other_than(ours)
     if differs is not None:
         raise Unreadable(f"it is of another {differs}")
@@ -595,7 +595,7 @@ class Ledger:
     def ended(self, nonce: bytes) -> None:
         entry = self._live.pop(nonce, None)
         if entry is not None:
-            self.live_bytes -= _FRAME.size + len(entry)
+            self.live_bytes -= FRAME.size + len(entry)
             self._write_later(self._form.done(nonce))
 
     def _write_later(self, entry: bytes) -> None:
@@ -609,7 +609,7 @@ class Ledger:
 
     def _live_is(self, nonce: bytes, entry: bytes) -> None:
         before = self._live.get(nonce)
-        self.live_bytes += len(entry) + _FRAME.size if before is None else len(entry) - len(before)
+        self.live_bytes += len(entry) + FRAME.size if before is None else len(entry) - len(before)
         self._live[nonce] = entry
 
     def _write_out(self, entries: bytes) -> None:

@@ -7,10 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from lockd.core.journal import MAGIC
-
-_HEAD = len(MAGIC) + 2
-_FRAME = 8
+from lockd.core.journal import FRAME, HEAD, MAGIC
 
 
 def _torn(journal: Path, dice: Random) -> None:
@@ -45,17 +42,17 @@ def _backwards(journal: Path, _: Random) -> None:
 
 def _parts(data: bytes) -> tuple[bytes, list[bytes]]:
     """What says whose it is, and the records behind that."""
-    at, parts = _HEAD, []
-    while at + _FRAME <= len(data):
-        end = at + _FRAME + int.from_bytes(data[at : at + 4], "big")
+    at, parts = HEAD.size, []
+    while at + FRAME.size <= len(data):
+        end = at + FRAME.size + FRAME.unpack_from(data, at)[0]
         parts.append(data[at:end])
         at = end
-    return data[:_HEAD] + parts[0], parts[1:]
+    return data[: HEAD.size] + parts[0], parts[1:]
 
 
 def _of_another_format(journal: Path, _: Random) -> None:
     data = journal.read_bytes()
-    journal.write_bytes(data[: len(MAGIC)] + b"\xff\xff" + data[_HEAD:])
+    journal.write_bytes(data[: len(MAGIC)] + b"\xff\xff" + data[HEAD.size :])
 
 
 def _open_to_all(journal: Path, _: Random) -> None:

@@ -546,11 +546,18 @@ class Ledger:
     release is sent that was not needed. Entries E (ending) are written with the next record, too, or before
     the release goes out (`keep_up`). live_bytes: how long the journal would be if it was written anew, at
     most. rewriting: that is under way.
+
+    No note fails for who makes it: a grant, an extension or a release would be left half done. broke: called
+    with an error of the agent that kept one from being made. Then the journal is not the last any more, and
+    has to be removed: its agent goes on as one that keeps none.
     """
 
-    def __init__(self, origin: Origin, write: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, origin: Origin, write: Callable[[bytes], None], broke: Callable[[Exception], None]
+    ) -> None:
         self.origin = origin
         self._write = write
+        self._broke = broke
         self._form = Format(len(origin.masters))
         self._head = self._form.head(origin)
         self._live: dict[bytes, bytes] = {}
@@ -565,38 +572,62 @@ class Ledger:
         return self.rewriting
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
-        self._put(lease.nonce, self._form.held(lease, clock_lows_ns))
+        self._note(lease.nonce, lambda: self._put(lease.nonce, self._form.held(lease, clock_lows_ns)))
 
     def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
         before = self._live.get(lease.nonce)
         if before is not None:
-            moved = self._form.moved(lease, clock_lows_ns)
-            self._put(lease.nonce, self._form.moved_in(before, moved), moved)
+            self._note(lease.nonce, lambda: self._moved(before, lease, clock_lows_ns))
+
+    def _moved(self, before: bytes, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
+        moved = self._form.moved(lease, clock_lows_ns)
+        self._put(lease.nonce, self._form.moved_in(before, moved), moved)
 
     def told(self, lease: Lease) -> None:
         before = self._live.get(lease.nonce)
         if before is not None:
-            self._put(lease.nonce, self._form.told_in(before), self._form.told(lease.nonce))
+            nonce = lease.nonce
+            self._note(nonce, lambda: self._put(nonce, self._form.told_in(before), self._form.told(nonce)))
 
     def ending(self, tenure: Tenure) -> None:
+        self._note(tenure.nonce, lambda: self._ending(tenure))
+
+    def _ending(self, tenure: Tenure) -> None:
         entry = self._form.ending(tenure.resource, tenure.nonces, tenure.until_ns)
         self._live_is(tenure.nonce, entry)
         self._is_due = True
         self._write_later(entry)
 
     def still_ending(self, ending: Ending) -> None:
-        entry = self._form.ending(ending.resource, ending.nonces, ending.until_ns)
-        self._put(ending.nonces[0], entry)
+        nonce = ending.nonces[0]
+        self._note(
+            nonce,
+            lambda: self._put(nonce, self._form.ending(ending.resource, ending.nonces, ending.until_ns)),
+        )
 
     def keep_up(self) -> None:
         if self._is_due:
-            self._write_out(self._unwritten)
+            self._note(b"", lambda: self._write_out(self._unwritten))
 
     def ended(self, nonce: bytes) -> None:
+        if self._forget(nonce):
+            self._note(b"", lambda: self._write_later(self._form.done(nonce)))
+
+    def _note(self, nonce: bytes, make: Callable[[], None]) -> None:
+        """What could not be noted of a lease is in no later journal either."""
+        try:
+            make()
+        except Exception as failure:
+            self._forget(nonce)
+            self._unwritten, self._is_due = b"", False
+            self._broke(failure)
+
+    def _forget(self, nonce: bytes) -> bool:
+        """Whether something of it was noted."""
         entry = self._live.pop(nonce, None)
         if entry is not None:
             self.live_bytes -= FRAME.size + len(entry)
-            self._write_later(self._form.done(nonce))
+        return entry is not None
 
     def _write_later(self, entry: bytes) -> None:
         self._unwritten += entry

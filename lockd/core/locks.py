@@ -73,7 +73,7 @@ class Locks:
         self._votes = Votes(parameters, masters, self.turns, self.broke)
         self._campaigns = Campaigns(
             parameters, masters, watcher, chance, self.turns, self._votes, self._holds, self._put_down,
-            self._wanted_again, self._looked_at, self._could_not_be_noted,
+            self._wanted_again, self._looked_at,
         )  # fmt: skip
         self.queues = self._campaigns.queues
         self.names = self._campaigns.names
@@ -598,19 +598,11 @@ class Locks:
         queue = self.queues.get(attempt.resource)
         if queue is not None and queue.attempt is attempt:
             if queue.tried_for in queue.waiters:
-                self._refuse_as_broken(queue, queue.tried_for, now_ns)
+                cancel(queue.leaves(queue.tried_for))
+                self._campaigns.waiting -= 1
+                self._campaigns.refuse(queue.tried_for, BROKEN, now_ns)
             self._campaigns.abandon(queue, now_ns)
             self._campaigns.move_on(queue, now_ns)
-
-    def _refuse_as_broken(self, queue: Queue, holder: Holder, now_ns: int) -> None:
-        cancel(queue.leaves(holder))
-        self._campaigns.waiting -= 1
-        self._campaigns.refuse(holder, BROKEN, now_ns)
-
-    def _could_not_be_noted(self, queue: Queue, lease: Lease, now_ns: int) -> None:
-        """Nobody has been told of it, and the next agent would not know of it (rule 13): it is given back."""
-        self._refuse_as_broken(queue, lease.holder, now_ns)
-        self._returns.end(lease, "app gone", now_ns)
 
     def drain(self, now_ns: int) -> None:
         """Grant nothing any more. What is held stays held: its holders are alive, and the next agent takes it

@@ -13,6 +13,7 @@ import fcntl
 import mmap
 import os
 import stat
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -65,7 +66,7 @@ class JournalFile:
 
     def __init__(self, path: Path, origin: Origin, failed: Callable[[str], None]) -> None:
         self.path = path
-        self.ledger = Ledger(origin, self._append)
+        self.ledger = Ledger(origin, self._append, self._broke)
         self.trouble = "not begun yet"
         self.failures = 0
         self._failed = failed
@@ -237,6 +238,10 @@ class JournalFile:
         self._seal = self._seal.behind(record)
         self._sealed(self._seal, 0)
         self._bytes += size
+
+    def _broke(self, failure: Exception) -> None:
+        file, line, *_ = traceback.extract_tb(failure.__traceback__)[-1]
+        self._put_aside(f"an error of the agent: {failure!r} ({Path(file).name}:{line})")
 
     def _put_aside(self, why: str) -> None:
         # If it can't be removed, it is at least emptied, and what somebody has put there is no journal.

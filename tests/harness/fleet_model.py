@@ -390,6 +390,11 @@ class App:
         self.ends.append(self.time.now_ns)
 
 
+def raised(failure: Exception) -> None:
+    """Where no note of a journal may fail."""
+    raise failure
+
+
 class Answer:
     """core.values.Reply: what an UNLOCK or EXTEND was told."""
 
@@ -502,7 +507,7 @@ class Host:
         self.origin = Origin("boot", "pids", "times", "test", tuple(master.name for master in masters))
         self.written: list[bytes] = []
         """Its journal, record by record."""
-        self.ledger = Ledger(self.origin, self.written.append)
+        self.ledger = Ledger(self.origin, self.written.append, raised)
         self.written.append(written_anew(self.ledger))
         parameters_of_locks = RedlockParameters(masters=len(masters), **parameters)
         self.locks = Locks(parameters_of_locks, self.fleet, self.watched, Chance(token), self.ledger)

@@ -67,6 +67,11 @@ def set_nx(wire: Wire, _other: Wire) -> None:
     wire.ask("EVAL", COMPARE_AND_DELETE, 1, "r", "me")
 
 
+def without_ttl(wire: Wire, _other: Wire) -> None:
+    for words in (("SETNX", "r", "me"), ("PEXPIRE", "r", 400), ("PERSIST", "r"), ("DEL", "r")):
+        wire.ask(*words)
+
+
 def transaction(wire: Wire, _other: Wire) -> None:
     wire.ask("SET", "r", "me", "NX", "PX", 300)
     for words in (("MULTI",), ("PEXPIRE", "r", 400), ("DEL", "r"), ("EXEC",)):
@@ -75,7 +80,7 @@ def transaction(wire: Wire, _other: Wire) -> None:
 
 Verb = Callable[[Wire, Wire], None]
 VERBS: tuple[Verb, ...] = (
-    lock, detached, named, unlock, extend, hand_on, several, slots, refused, set_nx, transaction
+    lock, detached, named, unlock, extend, hand_on, several, slots, refused, set_nx, without_ttl, transaction
 )  # fmt: skip
 ANSWERED, CLOSED, HANGS, BROKE = range(4)
 

@@ -45,7 +45,7 @@ class Journal:
 
     def begin(self, origin: Origin) -> Ledger:
         """What is there is replaced when this is `written_anew`, and what was being written is gone."""
-        self.ledger = Ledger(origin, self._append)
+        self.ledger = Ledger(origin, self._append, self._broke)
         return self.ledger
 
     def _append(self, record: bytes) -> None:
@@ -55,6 +55,9 @@ class Journal:
         if dies is not None:
             raise Killed
         self.seal = self.seal.behind(record)
+
+    def _broke(self, failure: Exception) -> None:
+        raise failure
 
     def keep_short(self) -> None:
         """One step of it."""

@@ -1450,11 +1450,19 @@ MUTATIONS = (
         simulated=False,
     ),
     one(
-        "what could not be noted is held",
+        "what can't be noted stops what it is a note of",
         13,
-        LOCKS,
-        '        self._refuse_as_broken(queue, lease.holder, now_ns)\n        self._returns.end(lease, "app gone", now_ns)\n',
-        "        self._refuse_as_broken(queue, lease.holder, now_ns)\n",
+        JOURNAL,
+        "        except Exception as failure:\n            self._forget(nonce)\n",
+        "        except ZeroDivisionError as failure:\n            self._forget(nonce)\n",
+        simulated=False,
+    ),
+    one(
+        "what was noted before stays when a later note fails",
+        13,
+        JOURNAL,
+        "            self._forget(nonce)\n            self._unwritten, self._is_due",
+        "            self._unwritten, self._is_due",
         simulated=False,
     ),
     one(

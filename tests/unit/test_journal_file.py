@@ -14,6 +14,7 @@ from lockd.core.validity import NEVER_NS
 from lockd.server import journal
 from lockd.server.journal import JournalFile, NotOurs, origin_of
 from tests.harness.fleet_model import cluster
+from tests.harness.leases import a_lease
 
 MASTERS = ("m1", "m2", "m3", "m4", "m5")
 LEASE = cluster().locked().held
@@ -48,6 +49,33 @@ def test_two_agents_never_use_one_at_a_time(tmp_path: Path):
     assert held_in(first) == {LEASE.nonce}
     first.close()
     assert replay(second.take(), first.ledger.origin).held
+
+
+def test_one_in_which_an_error_of_the_agent_kept_a_note_from_being_made_is_taken_away_and_tried_anew(
+    tmp_path: Path,
+):
+    said: list[str] = []
+    file = begun(tmp_path, said)
+    file.ledger.held(LEASE, LOWS_NS)
+    file.ledger.held(a_lease(fence=1 << 70), LOWS_NS)
+    assert not file.path.exists()
+    assert ["error" in why and "journal.py:" in why for why in said] == [True]
+    looked_after(file)
+    assert held_in(file) == {LEASE.nonce}
+    file.close()
+
+
+def test_of_a_lease_of_which_a_note_failed_nothing_is_in_a_later_journal(tmp_path: Path):
+    """What was noted before that is not so any more."""
+    file = begun(tmp_path, [])
+    lease = a_lease(granted_ns=1)
+    file.ledger.held(LEASE, LOWS_NS)
+    file.ledger.held(lease, LOWS_NS)
+    lease.hold_until_ns = 1 << 70
+    file.ledger.moved(lease, LOWS_NS)
+    looked_after(file)
+    assert held_in(file) == {LEASE.nonce}
+    file.close()
 
 
 def test_one_that_can_not_be_written_is_taken_away_said_once_and_tried_anew(

@@ -44,8 +44,7 @@ class Campaigns:
 
     granted: called to keep a lease from now on, before its holder is told. unwanted: called for a tenure that
     has no lease just now and that no request waits for any more. wanted_again: called for a tenure that was
-    kept. looked_at: called for a lease for which an account waits that didn't before. not_noted: called for a
-    lease that could not be noted, and whose request is still in line.
+    kept. looked_at: called for a lease for which an account waits that didn't before.
     """
 
     def __init__(
@@ -60,7 +59,6 @@ class Campaigns:
         unwanted: Callable[[Queue, int], None],
         wanted_again: Callable[[Queue, int], None],
         looked_at: Callable[[Lease, int], None],
-        not_noted: Callable[[Queue, Lease, int], None],
     ) -> None:
         self.queues: dict[bytes, Queue] = {}
         self.names = Names()
@@ -81,7 +79,6 @@ class Campaigns:
         self._unwanted = unwanted
         self._wanted_again = wanted_again
         self._looked_at = looked_at
-        self._not_noted = not_noted
         self._agent = chance.nonce()[-8:]
         """Tells this agent from other agents whose host has the same name."""
         self._waits_as = b""
@@ -508,12 +505,7 @@ class Campaigns:
         """To the request that it was tried for, and to all that share it."""
         holder = lease.holder
         self._recall_ends(queue, RecallEnd.GIVEN_BACK, now_ns)
-        try:
-            self._granted(queue, lease, now_ns)
-        except Exception as failure:
-            self._turns.fails(failure)
-            self._not_noted(queue, lease, now_ns)
-            return
+        self._granted(queue, lease, now_ns)
         cancel(queue.is_granted(holder))
         self.waiting -= 1
         queue.tries = 0

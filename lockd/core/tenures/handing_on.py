@@ -53,9 +53,7 @@ class HandingOn:
             return False
         self._returns.lease_over(lease, why, now_ns)
         queue.lease = lease.tenure.lease = None
-        if reply is not None:
-            # What could not be noted comes back here while the one before it is still to be answered.
-            queue.returning = reply
+        queue.returning = reply
         self._go_on(queue, now_ns, proven=False)
         return True
 

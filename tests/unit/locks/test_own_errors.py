@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from lockd.core.journal import replay
+from lockd.core.plain_values import token_of
 from lockd.core.several import Several
-from tests.harness.fleet_model import App, Host, Watched
+from tests.harness.fleet_model import Answer, App, Host, Watched, written_anew
 from tests.harness.joint import JointApp
 
 
@@ -83,28 +85,74 @@ def test_one_that_is_not_told_of_its_loss_keeps_others_out_until_it_is_over(
     assert host.locked().code == "granted"
 
 
-def test_what_can_not_be_noted_for_the_next_agent_is_not_granted(host: Host, monkeypatch: pytest.MonkeyPatch):
-    fails(monkeypatch, host.locks._journal, "held")
-    app = host.locked()
-    is_told_of(host)
-    assert app.refusal is not None
-    assert "internal error" in app.refusal.text
-    assert host.shown() == [None] * 5
-    assert host.locked().code == "granted"
+@pytest.fixture
+def unnoted(host: Host, monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+    """No note can be made any more. What is called for each of them."""
+    failures: list[Exception] = []
+
+    def fails_always(_record: bytes) -> None:
+        raise Mistake
+
+    monkeypatch.setattr(host.ledger, "_broke", failures.append)
+    monkeypatch.setattr(host.ledger, "_write", fails_always)
+    return failures
 
 
-def test_who_waits_behind_what_can_not_be_noted_is_granted_it(
-    host: Host, app: App, monkeypatch: pytest.MonkeyPatch
+def test_what_can_not_be_noted_for_the_next_agent_is_granted_and_in_no_later_journal(
+    host: Host, unnoted: list[Exception]
 ):
-    first, second = host.lock(wait_ms=60_000), host.lock(wait_ms=60_000)
-    fails(monkeypatch, host.locks._journal, "held")
-    assert host.unlocked(app).code == "done"
-    is_told_of(host)
-    assert "internal error" in str(first.refusal)
-    host.pass_ms(0)
-    assert second.code == "granted"
-    assert host.unlocked(second).code == "done"
+    waiter = host.lock(wait_ms=60_000)
+    app = host.locked(b"s")
+    assert app.code == waiter.code == "granted"
+    assert len(unnoted) >= 2
+    assert replay(written_anew(host.ledger), host.origin).held == {}
+
+
+def test_an_unlock_by_name_that_can_not_be_noted_is_answered_as_often_as_it_is_asked(
+    host: Host, unnoted: list[Exception]
+):
+    app = host.locked(named=True, value=b"t")
+    replies = [host.unlock(app, uid=1) for _ in range(2)]
+    host.pass_ms(10)
+    assert [reply.code for reply in (*replies, host.unlock(app, uid=1))] == ["done"] * 3
+    assert unnoted
     assert host.shown() == [None] * 5
+
+
+def test_a_ttl_that_can_not_be_noted_is_set(host: Host, unnoted: list[Exception]):
+    app = host.locked(value=token_of(b"v"))
+    answer = Answer()
+    host.locks.set_ttl(b"r", b"v", 5_000, answer, host.time.now_ns)
+    host.pass_ms(1)
+    assert answer.code == "done"
+    assert unnoted
+    host.pass_ms(10_000)
+    assert app.losses == []
+    assert host.shown() == [None] * 5
+
+
+def test_what_is_not_proven_and_whose_end_can_not_be_noted_is_free_for_those_who_wait(
+    host: Host, app: App, unnoted: list[Exception]
+):
+    waiter = host.lock(wait_ms=60_000)
+    host.pass_ms(2_000)
+    host.slow(*range(5))
+    reply = host.unlock(app)
+    host.pass_ms(3_000)
+    host.quick(*range(5))
+    host.pass_ms(3_000)
+    assert (reply.code, waiter.code) == ("done", "granted")
+    assert unnoted
+
+
+def test_what_was_kept_and_whose_end_can_not_be_noted_is_free(host: Host, unnoted: list[Exception]):
+    for _ in range(2):
+        assert host.unlocked(host.locked(keep_ms=1_000)).code == "done"
+    assert host.locks.queues[b"r"].kept is not None
+    host.pass_ms(5_000)
+    assert unnoted
+    assert b"r" not in host.locks.queues
+    assert host.locked().code == "granted"
 
 
 def test_what_can_not_be_handed_on_is_given_back(host: Host, app: App, monkeypatch: pytest.MonkeyPatch):

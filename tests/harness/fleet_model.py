@@ -509,11 +509,17 @@ class Host:
         """Its journal, record by record."""
         self.ledger = Ledger(self.origin, self.written.append, raised)
         self.written.append(written_anew(self.ledger))
+        self.token = token
+        chance = Chance(self._next_token)
         parameters_of_locks = RedlockParameters(masters=len(masters), **parameters)
-        self.locks = Locks(parameters_of_locks, self.fleet, self.watched, Chance(token), self.ledger)
+        self.locks = Locks(parameters_of_locks, self.fleet, self.watched, chance, self.ledger)
         self.locks.wall_ahead_ns = WALL_AHEAD_NS
         self.fleet.on_clocks_moved = self.locks.clocks_moved
         self.fleet.on_notice = self.locks.noticed
+
+    def _next_token(self) -> bytes:
+        """Looked for each time: a test may have another."""
+        return self.token()
 
     @property
     def journal(self) -> bytes:

@@ -144,9 +144,9 @@ class World:
             self.locks.turns.run(boottime_ns())
             await asyncio.sleep(0.005)
 
-    async def lock(self, resource: bytes = R, ttl_ms: int = 30_000) -> Any:
+    async def lock(self, resource: bytes = R, ttl_ms: int = 30_000, *, detached: bool = True) -> Any:
         """The lease, or the refusal."""
-        asker = Asker(resource, ttl_ms=ttl_ms)
+        asker = Asker(resource, ttl_ms=ttl_ms, detached=detached)
         self.locks.lock(asker, boottime_ns())
         return await asyncio.wait_for(asker.outcome, PATIENCE_S)
 
@@ -501,9 +501,9 @@ async def test_a_mistake_in_an_extension_or_a_release_is_answered_too(
         raise ZeroDivisionError("a mistake of ours")
 
     async with beside_a_bad_master() as world:
-        lease = await world.lock()
-        noted = (world.locks._renewals, "note") if command == "extend" else (world.journal, "ended")
-        monkeypatch.setattr(*noted, raising, raising=False)
+        lease = await world.lock(detached=False)
+        noted = "moved" if command == "extend" else "ended"
+        monkeypatch.setattr(world.journal, noted, raising, raising=False)
         refusal = await getattr(world, command)(lease)
         assert refusal.code == "ERR"
         monkeypatch.undo()

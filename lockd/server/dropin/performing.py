@@ -4,7 +4,7 @@ Between two steps, others may change the state in which the key was found, as on
 So each step is right by itself: a try, a compare-and-delete, an extension by value.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from lockd.clock import boottime_ns
@@ -16,9 +16,12 @@ from lockd.core.plain_values import token_of, value_of
 from lockd.core.refusals import HELD_OUT
 from lockd.core.scripts.operations import (
     ANOTHERS,
+    OWN,
     Change,
+    ErrorReply,
     Kind,
     Left,
+    Listed,
     Operation,
     Place,
     Reply,
@@ -401,15 +404,14 @@ class OneKey:
 
     def _extend_value(self, value: bytes) -> None:
         """If the remaining TTL matters, it is looked at first: a lock without a TTL may be left as it is."""
-        ttl, endless = self._operation.ttl, self._operation.outcome(State.OWN_ENDLESS)
+        ttl, changes = self._operation.ttl, {self._operation.outcome(state).change for state in OWN}
         assert ttl is not None
         lease = self._ground.shared.locks.known(self._resource, token_of(value))
         if lease is not None and not ttl.adds:
-            if endless.change is Change.NONE and left_of(lease, boottime_ns()) is None:
-                self._says(Found(State.OWN_ENDLESS, value))
-            else:
-                self._set_ttl(self._says_of_others)
-        elif ttl.adds or endless.change is Change.NONE:
+            left_ms = left_of(lease, boottime_ns())
+            state = State.OWN_ENDLESS if left_ms is None else State.OWN
+            self._extend_found(Found(state, value, left_ms))
+        elif ttl.adds or ttl.only or len(changes) > 1:
             self._looks(self._extend_found)
         else:
             self._set_ttl(self._says_of_others)
@@ -417,11 +419,11 @@ class OneKey:
     def _extend_found(self, found: Found) -> None:
         outcome, ttl = self._operation.outcome(found.state), self._operation.ttl
         assert ttl is not None
-        if outcome.change is not Change.TTL:
+        assert self._ttl_ms is not None
+        if outcome.change is not Change.TTL or not ttl.is_set(self._ttl_ms, found.left_ms):
             self._says(found)
             return
         if ttl.adds:
-            assert self._ttl_ms is not None
             self._ttl_ms += found.left_ms or 0
             self._check_most()
         self._set_ttl(self._says_of_others)
@@ -477,7 +479,10 @@ class OneKey:
         elif extended is not None and extended.fence is None:
             self._looks(self._is_extended_elsewhere)
         else:
-            self._says(Found(State.OWN, self._value, self._ttl_ms))
+            self._is_set()
+
+    def _is_set(self) -> None:
+        self._says(Found(State.OWN, self._value, self._ttl_ms, is_set=True))
 
     def _is_extended_elsewhere(self, found: Found) -> None:
         """Only the masters know how long a lease of another agent lasts."""
@@ -485,7 +490,7 @@ class OneKey:
         if found.stored == self._value and found.left_ms is not None and found.left_ms > most_ms:
             self._answer(replies.error(_NOT_SHORTENED))
         else:
-            self._says(Found(State.OWN, self._value, self._ttl_ms))
+            self._is_set()
 
     def _persist(self) -> None:
         lease = self._own_here()
@@ -561,7 +566,13 @@ _BEGINNINGS: dict[Kind, Callable[[OneKey], None]] = {
 
 def _depends(*said: Reply) -> bool:
     """On what is found."""
-    return any(isinstance(reply, Left) or reply in (Special.STORED,) for reply in said)
+    return any(reply is Special.STORED or isinstance(reply, Left) or _depends(*_in(reply)) for reply in said)
+
+
+def _in(reply: Reply) -> Sequence[Reply]:
+    if isinstance(reply, Listed):
+        return reply.items
+    return reply.text.parts if isinstance(reply, ErrorReply) else ()
 
 
 def check_places(operation: Operation, words: Words) -> None:

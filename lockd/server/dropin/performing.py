@@ -4,7 +4,7 @@ Between two steps, others may change the state in which the key was found, as on
 So each step is right by itself: a try, a compare-and-delete, an extension by value.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lockd.clock import boottime_ns
@@ -12,6 +12,7 @@ from lockd.config.current import Current
 from lockd.core.errors import ErrorWord
 from lockd.core.errors import Kind as Meaning
 from lockd.core.leases import Holder, Lease, pid_and_uid
+from lockd.core.locks import ROUNDED_NS
 from lockd.core.plain_values import token_of, value_of
 from lockd.core.refusals import HELD_OUT
 from lockd.core.scripts.operations import (
@@ -75,11 +76,9 @@ _TAKES = (Kind.ACQUIRE, Kind.ACQUIRE_OR_EXTEND)
 _HELD = tuple(state for state in State if state is not State.FREE)
 _CUT_SHORT = Refusal(ErrorWord.EXPIRED, "it can't be extended that far: it may not be held past max_hold")
 _NOT_SHORTENED = (
-    "ERR the TTL is shorter than what is left, and nothing was changed: another host may have extended the "
-    "lock by its value, and relies on that. Release it, or take it with a shorter TTL"
+    "ERR the TTL is shorter than what is left, and nothing was changed: only the agent that granted the "
+    "lock, and was not restarted since, can end it earlier. Release it, or take it with a shorter TTL"
 )
-_ROUNDED_NS = 1_000 * NS_PER_MS
-"""A TTL in whole seconds may be so much shorter than what is left."""
 _TRY_AGAIN = Refusal(ErrorWord.TIMEOUT, "it is taken and released too fast to look at: try again")
 
 
@@ -433,8 +432,6 @@ class OneKey:
         assert value is not None
         if ttl_ms is None:
             not_mine()  # an acquire without a TTL leaves what is there as it is
-        elif self._would_shorten(value, ttl_ms):
-            self._answer(replies.error(_NOT_SHORTENED))
         elif self._ask_for_unknown("extend", value):
             self._is_named(value)
             self._begun_ns = boottime_ns()
@@ -442,14 +439,6 @@ class OneKey:
                 self._session, self._extended, lambda refusal: self._not_held(refusal, not_mine)
             )
             self._ground.shared.locks.set_ttl(self._resource, value, ttl_ms, reply, boottime_ns())
-
-    def _would_shorten(self, value: bytes, ttl_ms: int) -> bool:
-        """A lease with a TTL is never shortened (rule 2), and its app must not take it for one that was: it
-        would free the lock for nobody. One without a TTL is its agent's alone."""
-        lease = self._ground.shared.locks.known(self._resource, token_of(value))
-        if lease is None or not lease.holder.detached:
-            return False
-        return boottime_ns() + ttl_ms * NS_PER_MS + _ROUNDED_NS < lease.deadline_ns
 
     def _is_named(self, value: bytes) -> None:
         """Its app knows of it, whatever happened to the connection that should have told it."""
@@ -486,7 +475,7 @@ class OneKey:
 
     def _is_extended_elsewhere(self, found: Found) -> None:
         """Only the masters know how long a lease of another agent lasts."""
-        most_ms = (self._ttl_ms or 0) + _ROUNDED_NS // NS_PER_MS
+        most_ms = (self._ttl_ms or 0) + ROUNDED_NS // NS_PER_MS
         if found.stored == self._value and found.left_ms is not None and found.left_ms > most_ms:
             self._answer(replies.error(_NOT_SHORTENED))
         else:
@@ -570,6 +559,7 @@ def _depends(*said: Reply) -> bool:
 
 
 def _in(reply: Reply) -> Sequence[Reply]:
+    """The parts of which it is made."""
     if isinstance(reply, Listed):
         return reply.items
     return reply.text.parts if isinstance(reply, ErrorReply) else ()
@@ -584,12 +574,21 @@ def check_places(operation: Operation, words: Words) -> None:
         operation.value,
         None if ttl is None else ttl.source,
         pushed_to,
+        *_places_in(*(outcome.reply for outcome in operation.outcomes)),
     )
     for place in places:
         if isinstance(place, Place) and place.of(words.keys, words.arguments) is None:
             raise BadRequest(f"ERR the script needs {place}, which was not given")
     if pushed_to is not None and words.at(pushed_to) == words.at(operation.key):
         raise BadRequest("ERR the list of the signal is the lock itself")
+
+
+def _places_in(*said: Reply) -> Iterator[Place]:
+    for reply in said:
+        if isinstance(reply, Place):
+            yield reply
+        else:
+            yield from _places_in(*_in(reply))
 
 
 def _value_in(operation: Operation, words: Words) -> bytes | None:

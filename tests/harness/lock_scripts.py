@@ -122,14 +122,10 @@ OTHERS = {
         if ARGV[2] then redis.call('pexpire', KEYS[1], ARGV[2]) end
         return {ok = 'OK'}""",
     "compare and getdel": "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('getdel', KEYS[1]) end return false",
-    "compare and pexpire, GT": "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2], 'GT') end return 0",
-    "compare and pexpire, LT": "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2], 'LT') end return 0",
-    "compare and expire, XX": "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('expire', KEYS[1], ARGV[2], 'xx') end return 0",
-    "setnx and pexpire, NX": "if redis.call('setnx', KEYS[1], ARGV[1]) == 1 then redis.call('pexpire', KEYS[1], ARGV[2], 'NX') return 1 end return 0",
     "an error that names the key": "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return redis.error_reply(string.format('NOTMINE %s is not held by %s', KEYS[1], ARGV[1]))",
     "an error that names who has it": "local v = redis.call('get', KEYS[1]) if v == ARGV[1] then return redis.call('del', KEYS[1]) elseif v then return {err = 'HELD by ' .. v} end return 0",
-    "exists of all keys": "if redis.call('exists', unpack(KEYS)) > 0 then return 0 end for i, key in ipairs(KEYS) do redis.call('set', key, ARGV[1], 'PX', ARGV[2]) end return #KEYS",
-    "exists of all keys, none": "if redis.call('exists', unpack(KEYS)) == 0 then for i, key in ipairs(KEYS) do redis.call('set', key, ARGV[1], 'PX', ARGV[2]) end return #KEYS end return 0",
+    "exists of all keys": "local taken = redis.call('exists', unpack(KEYS)) if taken > 0 then return 0 end for i, key in ipairs(KEYS) do redis.call('set', key, ARGV[1], 'PX', ARGV[2]) end return #KEYS",
+    "exists of all keys, none": "local taken = redis.call('exists', unpack(KEYS)) if taken == 0 then for i, key in ipairs(KEYS) do redis.call('set', key, ARGV[1], 'PX', ARGV[2]) end return #KEYS end return 0",
     "deletes all keys": "for i, key in ipairs(KEYS) do if redis.call('get', key) ~= ARGV[1] then return 0 end end return redis.call('del', unpack(KEYS))",
     "deletes whatever there is": "return redis.call('unlink', unpack(KEYS))",
     "all keys, by number": """
@@ -138,6 +134,13 @@ OTHERS = {
         end
         for i = 1, #KEYS do redis.call('pexpire', KEYS[i], ARGV[2]) end
         return #KEYS""",
+}  # fmt: skip
+
+SINCE_REDIS_7 = {
+    "compare and pexpire, GT": "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2], 'GT') end return 0",
+    "compare and pexpire, LT": "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2], 'LT') end return 0",
+    "compare and expire, XX": "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('expire', KEYS[1], ARGV[2], 'xx') end return 0",
+    "setnx and pexpire, NX": "if redis.call('setnx', KEYS[1], ARGV[1]) == 1 then redis.call('pexpire', KEYS[1], ARGV[2], 'NX') return 1 end return 0",
 }  # fmt: skip
 
 NO_OPERATIONS = {

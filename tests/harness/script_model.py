@@ -421,14 +421,14 @@ class Store:
             ttl_ms = min(ttl_ms, left_ms)
         key.expires_ms = max(key.expires_ms, now_ms + ttl_ms)
         was_elsewhere = key.is_extended_elsewhere
-        if not mark and not was_elsewhere:
+        was_put_back = marked != b"" and (not mark or int(marked) >= int(mark[1:]))
+        if not (mark or was_elsewhere or was_put_back):
             nonce, granted, rest = key.text.split(b" ", 2)
             key.text = b"%b %b 0%b" % (nonce, granted, rest)
         if hides:
             found = _TEXT.fullmatch(key.text)
             assert found is not None
             key.text = key.text[: found.end(4)] + (b" p" + marked if marked else b"")
-        was_put_back = marked != b"" and (not mark or int(marked) >= int(mark[1:]))
         proves = 7 if mark and was_elsewhere else 1
         return 2 if was_put_back else proves, min(key.expires_ms - now_ms, ttl_ms)
 

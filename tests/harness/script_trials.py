@@ -155,6 +155,7 @@ class Trial:
     def __init__(self, client: redis.Redis) -> None:
         """The client's replies are bytes."""
         self._redis = client
+        self.version = tuple(map(int, client.info("server")["redis_version"].split(".")))
         client.config_set("appendonly", "no")  # nothing here has to outlive the server
         connected = client.connection_pool.connection_kwargs
         address = connected["host"], connected["port"]

@@ -372,20 +372,22 @@ def after_as_long(client: redis.Redis, ttl_ms: int) -> None:
 def test_with_a_shorter_ttl_it_is_given_back_at_that_time(
     here: redis.Redis, there: redis.Redis, key: str, words: tuple[Any, ...]
 ) -> None:
-    """As ShedLock does for lockAtLeastFor."""
+    """As ShedLock does for lockAtLeastFor. What was locked before it for as long is held still."""
+    assert here.set(f"{key}:before", "v", nx=True, px=LONG_MS)
     assert here.set(key, "v", nx=True, px=LONG_MS)
     assert here.execute_command(*of(key, words)) in (True, 1, "OK")
     assert here.pttl(key) <= 2_000
     after_as_long(here, 2_000)
     eventually(lambda: there.exists(key) == 0, "it was given back")
+    assert there.exists(f"{key}:before") == 1
 
 
 def test_a_shorter_ttl_is_kept_to_only_as_long_as_no_other_host_extends_it(
     here: redis.Redis, there: redis.Redis, key: str
 ) -> None:
-    assert here.set(key, "v", nx=True, px=LONG_MS)
+    assert here.set(key, "v", nx=True, px=SHORTER_MS)
     assert here.pexpire(key, 2_000) == 1
-    assert there.eval(EXTEND, 1, key, "v", SHORTER_MS) == 1
+    assert there.eval(EXTEND, 1, key, "v", LONG_MS) == 1
     after_as_long(here, 2_000)
     assert there.get(key) == here.get(key) == "v"
 

@@ -17,7 +17,7 @@ from lockd.core.scripts.normal_form import normal_form
 from lockd.core.scripts.operations import Condition, Kind, NotRecognised, Place, Question, Recognised
 from lockd.core.scripts.recognition import recognise
 from lockd.core.scripts.tokens import MOST_BYTES, MOST_TOKENS, Token, TokenKind, tokens_of
-from tests.harness.lock_scripts import NO_OPERATIONS, OTHERS, RELEASES, mutants, written
+from tests.harness.lock_scripts import NO_OPERATIONS, OTHERS, RELEASES, SINCE_REDIS_7, mutants, written
 
 RELEASE = "release KEYS[1] · value ARGV[1] → free: 0 · own: 1 · another's: 0"
 EXTEND = "extend KEYS[1] · value ARGV[1] · ttl ARGV[2] ms → free: 0 · own: 1 · another's: 0"
@@ -219,9 +219,9 @@ def test_a_compare_and_delete_is_one_however_it_is_written(name: str) -> None:
     assert taken_for(RELEASES[name].encode()) == [RELEASE]
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", [*OTHERS, *SINCE_REDIS_7])
 def test_what_articles_and_other_libraries_have_is_recognised(name: str) -> None:
-    assert taken_for(OTHERS[name].encode())
+    assert taken_for({**OTHERS, **SINCE_REDIS_7}[name].encode())
 
 
 SPACES = st.sampled_from(

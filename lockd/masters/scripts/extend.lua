@@ -47,8 +47,9 @@ if ARGV[3] == '' then
   ttl_ms = math.min(ttl_ms, left_ms)
 end
 local lasts_ms = call('PTTL', KEYS[1])
+local put_back = mark and (ARGV[3] == '' or tonumber(mark) >= tonumber(string.sub(ARGV[3], 2)))
 local elsewhere = string.match(max_hold_ms, '^0.*[1-9]')
-if ARGV[3] == '' and not elsewhere then
+if ARGV[3] == '' and not (elsewhere or put_back) then
   local began = nonce .. ' ' .. granted_us .. ' '
   call('SET', KEYS[1], began .. '0' .. string.sub(lease, #began + 1), 'KEEPTTL')
 end
@@ -60,5 +61,4 @@ if lasts_ms < ttl_ms then
   call('PEXPIRE', KEYS[1], ttl_ms)
   lasts_ms = ttl_ms
 end
-local put_back = mark and (ARGV[3] == '' or tonumber(mark) >= tonumber(string.sub(ARGV[3], 2)))
 return {put_back and 2 or ARGV[3] ~= '' and elsewhere and 7 or 1, math.min(lasts_ms, ttl_ms), now_us}

@@ -471,7 +471,8 @@ class OneKey:
             self._is_set()
 
     def _is_set(self) -> None:
-        self._says(Found(State.OWN, self._value, self._ttl_ms, is_set=True))
+        state = next(state for state in OWN if self._operation.outcome(state).change is not Change.NONE)
+        self._says(Found(state, self._value, self._ttl_ms, is_set=True))
 
     def _is_extended_elsewhere(self, found: Found) -> None:
         """Only the masters know how long a lease of another agent lasts."""

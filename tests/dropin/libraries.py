@@ -14,8 +14,12 @@ NO_ENDLESS = (
 OLD_CLIENTS = "node-redis 3: it calls `evalsha`, which node-redis has no more since 4."
 ONE_CLIENT = "It knows ioredis only."
 NOT_USING = (
-    "Its `acquire`, `release` and `extend`. Its `using()` does not extend here: that script compares what is left "
-    "with a number, and is not recognised. It then ends at its TTL, and its signal is aborted."
+    "Its `using()` does not extend: its script compares what is left with a number, and is not recognised. "
+    "The lock then ends at its TTL, and its signal is aborted."
+)
+NEW_VALUES = (
+    "Its `extend` and `lockAtLeastFor` set another value each time (`SET XX`) and get `TAKEN`: a lock keeps "
+    "its value. It then stays until `lockAtMostFor`."
 )
 NO_HASH = "`RedisExpireHuey`: a `RedisHuey` keeps its locks in a hash."
 
@@ -46,6 +50,7 @@ LIBRARIES = [
     compiled(
         "Jedis 8.0.2, raw CAS and CAD", "jedis/locks", f"{_BY_TOKEN}, for ever, locked, owned, newer", "sh"
     ),
+    compiled("ShedLock 5.12.0 over Jedis", "shedlock/locks", "careless", "sh", note=NEW_VALUES),
     *map(snippet, SNIPPETS),
 ]
 

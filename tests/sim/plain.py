@@ -172,12 +172,13 @@ class PlainApp(App):
     # Another TTL
 
     def _extend(self, held: Held) -> None:
-        """Or shorten, by its own agent. Who extends a constant elsewhere does not know whose."""
+        """Or shorten, by its own agent. Who extends a constant elsewhere does not know whose, and what was
+        shortened before is then left only where the other agent has found it."""
         agent, request = self._agent_for(held), held.request
         assert isinstance(request, PlainRequest)
         ttl_ms = min(self.dice.choice(self._habits.ttls_ms), agent.max_ttl_ms)
         its_own = agent is self.agent
-        may = its_own or (request.detached and not request.is_shared)
+        may = its_own or (request.detached and not request.is_shared and held.name not in self._until_ns)
         if not may or not agent.running or held.name in self._asking:
             return
         if its_own and self.dice.random() < 0.3:

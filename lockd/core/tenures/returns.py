@@ -50,7 +50,8 @@ class Returns:
         queue = self._campaigns.queues.get(lease.resource)
         # Many leases may end at once: they wait behind what apps ask now, such as a request in line.
         patient = why in ("app gone", "expired") and not (queue is not None and queue.waiters)
-        # Any agent may have extended it by its value since, and the masters know that (rule 2).
+        # Any agent may have extended it by its value since. Each master that told it so keeps the lease, so
+        # the quorum that the app of the other agent relies on stays (rule 2).
         how = How.EARLY if why == "expired" and lease.holder.detached else How.TENURE
         self.release(lease.tenure, now_ns, reply, patient=patient, how=how)
         self.over(lease, why, now_ns)

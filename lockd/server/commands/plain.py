@@ -106,9 +106,9 @@ _TTL_COMMAND = _command(
 _PEXPIRE = _command(
     "pexpire", -3, _FAST, "Sets the TTL of a lock of this process.", "1, or 0",
     (RESOURCE, Argument("milliseconds", "integer"), _WHEN), _CHANGES,
-    "`1`, or `0` if this process does not hold it. Less than is left is an error for a lock that was "
-    "taken with a TTL. 0 or less releases it, as `DEL` does. `NX`: only if it has no TTL, `XX`: only if it "
-    "has one; `GT`, `LT`: only if that is more, or less, than what is left",
+    "`1`, or `0` if this process does not hold it. With less than is left the agent gives it back "
+    "then, unless another host has extended it. 0 or less releases it, as `DEL` does. `NX`: only if it has "
+    "no TTL, `XX`: only if it has one; `GT`, `LT`: only if that is more, or less, than what is left",
 )  # fmt: skip
 _EXPIRE = _command(
     "expire", -3, _FAST, "Sets the TTL of a lock of this process.", "1, or 0",

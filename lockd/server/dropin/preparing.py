@@ -36,7 +36,9 @@ _NO_TTL = "ERR set a TTL (PX milliseconds): without one, an extended lock would 
 _GONE = replies.error("ERR its connection has ended")
 _NOT_KEPT = "ERR KEEPTTL is not supported: set PX milliseconds"
 _ENDS_WITH_OPTION = "ERR a TTL of 0 or less releases the lock, without an option: use DEL key"
-_WOULD_STEAL = ErrorReply(Text((b"TAKEN another holds it: SET XX would take it away from him",)))
+_WOULD_STEAL = ErrorReply(
+    Text((b"TAKEN it is held with another value: a lock keeps its value until it is released",))
+)
 
 
 class Begun(Protocol):

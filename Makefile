@@ -263,7 +263,7 @@ $(NODE_DIR)/.installed: tests/setup/npm.sh
 # What is not to be had is said, and its tests are skipped. `tools` has redigo.
 dropin-libraries: $(DROPIN_DIR)/.installed
 
-$(DROPIN_DIR)/.installed: tests/setup/dropin.sh $(wildcard tests/dropin/environments/* tests/dropin/programs/*.go tests/dropin/programs/jedis/*) | $(VENV)/.created tools
+$(DROPIN_DIR)/.installed: tests/setup/dropin.sh $(wildcard tests/dropin/environments/* tests/dropin/programs/*.go tests/dropin/programs/*/*) | $(VENV)/.created tools
 	@tests/setup/dropin.sh $(BIN)/python $(DROPIN_DIR)
 
 # A machine's own ones serve as well, in any mix.

@@ -45,6 +45,11 @@ end is not recognised.
 - Beside the lock it may wake those who wait when it deletes: one item in a list, or a message that is
   published.
 - `redis.pcall` is `redis.call` where the command can't fail, or where its answer is returned at once.
+- `server` is `redis`, as in Valkey. A first line `#!lua` is read as in Redis 7.
+- `unpack(KEYS)` is all keys together, for `DEL`, `UNLINK` and `EXISTS`.
+- A text that is put together (`string.format`, `..`) may be an error, or a message that is published,
+  and no key.
+- `EXPIRE` and `PEXPIRE` may have `XX`, `GT` or `LT`, and behind a `SETNX` also `NX`.
 
 Commands that are followed: {commands}.
 Functions: {functions}.

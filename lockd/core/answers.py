@@ -11,6 +11,7 @@ from typing import Any
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import (
     ASKED,
+    ELSEWHERE,
     HELD_OUT,
     MISCOUNTS,
     MISSING,
@@ -72,7 +73,7 @@ _BOUNDS: dict[type[Ballot], dict[int, range]] = {
         NO_IDENTITY: _ZERO, MISCOUNTS: _UNUSED, TOO_FAR_AHEAD: _ZERO,
     },
     Extension: {
-        YES: _TTL_MS, PUT_BACK: _TTL_MS, OTHERS: _UNUSED, MISSING: _ZERO, HELD_OUT: _ZERO,
+        YES: _TTL_MS, ELSEWHERE: _TTL_MS, PUT_BACK: _TTL_MS, OTHERS: _UNUSED, MISSING: _ZERO, HELD_OUT: _ZERO,
         NO_IDENTITY: _ZERO, TTL_TOO_LONG: _UNUSED,
     },
     PutBack: {

@@ -23,8 +23,9 @@ def on_masters(terms: Terms, token: bytes, mark: bytes = b"") -> bytes:
     last, since it may have any bytes, the token that its app names it by, where that is shown.
 
     A session lock ends with its process, so only its own agent extends it: for all others the time is 0 ms,
-    written as 00 where that agent may keep it without a lease. What one host may do to another's waiting is
-    on the masters: the configuration of the other may not know of it.
+    written as 00 where that agent may keep it without a lease. Any other time gets a 0 in front where another
+    agent has extended the lease (masters/scripts/extend.lua). What one host may do to another's waiting is on
+    the masters: the configuration of the other may not know of it.
     """
     kept = b"00" if may_be_kept(terms) else b"0"
     text = b"%b %b" % (b"%d" % terms.max_hold_ms if terms.detached else kept, terms.owner)

@@ -337,8 +337,8 @@ class Locks:
 
     def set_ttl(self, resource: bytes, value: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
         """The lease with that value has this TTL from now on. A lease without a TTL is renewed until the TTL
-        is over, whatever happens to its process. A lease with a TTL is never shortened: any agent may have
-        extended it, and its app believes in that (rule 2)."""
+        is over, whatever happens to its process. A lease with a TTL is not shortened on the masters (rule 2):
+        this agent gives it back at that time, where no other agent has extended it by its value since."""
         token = token_of(value)
         lease = self._with_value(resource, token, now_ns)
         if lease is None and self.tried_by(resource, value):
@@ -349,8 +349,11 @@ class Locks:
             return
         if not lease.told:
             self.told(lease, now_ns)
-        if not lease.holder.detached:
-            reply = _Ending(lease, now_ns + ttl_ms * NS_PER_MS, reply, self._renewals)
+        ends_ns: int | None = now_ns + ttl_ms * NS_PER_MS
+        if lease.holder.detached and now_ns + ttl_ms * NS_PER_MS + ROUNDED_NS >= lease.deadline_ns:
+            ends_ns = None
+        if ends_ns is not None or lease.let_go_ns is not None:
+            reply = _Ending(lease, ends_ns, reply, self._renewals)
         # Its app relies on the whole TTL, even if this agent ends: so the masters have to have it.
         self._extend(lease, ttl_ms, reply, now_ns)
 
@@ -643,9 +646,18 @@ class Locks:
         self._keeping.give_back(now_ns)
 
 
+ROUNDED_NS = 1_000 * NS_PER_MS
+"""A TTL in whole seconds may be so much shorter than what is left: then the lease lasts as long as before."""
+_EXTENDED_ELSEWHERE = Refusal(
+    ErrorWord.ERR,
+    "the TTL is shorter than what is left, and nothing was changed: another host has extended the lock by "
+    "its value, and relies on that. Release it, or take it with a shorter TTL",
+)
+
+
 class _Ending:
-    """For a lease without a TTL that gets one, or that has none again (None): it takes effect when the lease
-    is proven. core.values.Reply."""
+    """For a lease that gets an end before its own, or that has none again (None): it takes effect when the
+    lease is proven. core.values.Reply."""
 
     def __init__(self, lease: Lease, ends_ns: int | None, reply: Reply, renewals: Renewals) -> None:
         self._lease = lease
@@ -653,8 +665,11 @@ class _Ending:
         self._reply = reply
         self._renewals = renewals
 
-    def done(self, _lease: Extended | None) -> None:
+    def done(self, extended: Extended | None) -> None:
         lease, ends_ns = self._lease, self._ends_ns
+        if ends_ns is not None and extended is not None and extended.is_elsewhere:
+            self._reply.refused(_EXTENDED_ELSEWHERE)
+            return
         lease.let_go_ns, lease.ends_early = ends_ns, ends_ns is not None
         self._renewals.note(lease)
         deadline_ns = lease.deadline_ns

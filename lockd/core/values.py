@@ -22,12 +22,14 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """The result of an extension. `fence` and `bound` are None when another agent granted the lease."""
+    """The result of an extension. `fence` and `bound` are None when another agent granted the lease.
+    is_elsewhere: as `Extension` has it."""
 
     token: bytes
     fence: int | None
     deadline_ns: int
     bound: "Bound | None"
+    is_elsewhere: bool = False
 
 
 class Reply(Protocol):

@@ -197,6 +197,7 @@ class DevCluster:
         while not self._stopping:
             self._check_agent()
             remaining_ms, trouble = self._form()
+            self._check_max_ttl()
             trouble = self._lock_once() or trouble
             if trouble is None:
                 return
@@ -221,6 +222,20 @@ class DevCluster:
             return int(reply["remaining_ms"]), None
         self._home.remember_formed()
         return 0, None
+
+    def _check_max_ttl(self) -> None:
+        """The masters keep the one that they were formed with, and refuse all that is above it (rule 9)."""
+        try:
+            masters = [_as_map(master) for master in self._agent.ask("MASTERS")]
+        except _REFUSED:
+            return
+        least_ms = min((int(one["max_ttl_ms"]) for one in masters if one["max_ttl_ms"]), default=None)
+        if least_ms is not None and self._config.max_ttl_ms > least_ms:
+            raise DevError(
+                f"{self._home.config_path}: max_ttl_ms is {self._config.max_ttl_ms}, and these masters were "
+                f"formed with {least_ms} and refuse more. Set it back to {least_ms}, or remove "
+                f"{self._home.path} to start again with empty masters and {self._config.max_ttl_ms}"
+            )
 
     def _lock_once(self) -> Exception | None:
         try:

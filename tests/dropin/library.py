@@ -81,14 +81,14 @@ def of_npm(
     return Library(title, command, _set(offers), {"NODE_PATH": str(modules)}, note)
 
 
-def compiled(title: str, program: str, offers: str, *before: str) -> Library:
+def compiled(title: str, program: str, offers: str, *before: str, note: str = "") -> Library:
     """before: what runs it, if it does not run by itself."""
 
     def command() -> tuple[list[Word], list[Word]]:
         _needs(INSTALLED / program, title)
         return [*before, INSTALLED / program], []
 
-    return Library(title, command, _set(offers))
+    return Library(title, command, _set(offers), note=note)
 
 
 def snippet(name: str) -> Library:

@@ -121,12 +121,26 @@ OTHERS = {
         if redis.call('setnx', KEYS[1], ARGV[1]) == 0 then return redis.error_reply('LOCKED by another') end
         if ARGV[2] then redis.call('pexpire', KEYS[1], ARGV[2]) end
         return {ok = 'OK'}""",
+    "compare and getdel": "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('getdel', KEYS[1]) end return false",
+    "an error that names the key": "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return redis.error_reply(string.format('NOTMINE %s is not held by %s', KEYS[1], ARGV[1]))",
+    "an error that names who has it": "local v = redis.call('get', KEYS[1]) if v == ARGV[1] then return redis.call('del', KEYS[1]) elseif v then return {err = 'HELD by ' .. v} end return 0",
+    "exists of all keys": "local taken = redis.call('exists', unpack(KEYS)) if taken > 0 then return 0 end for i, key in ipairs(KEYS) do redis.call('set', key, ARGV[1], 'PX', ARGV[2]) end return #KEYS",
+    "exists of all keys, none": "local taken = redis.call('exists', unpack(KEYS)) if taken == 0 then for i, key in ipairs(KEYS) do redis.call('set', key, ARGV[1], 'PX', ARGV[2]) end return #KEYS end return 0",
+    "deletes all keys": "for i, key in ipairs(KEYS) do if redis.call('get', key) ~= ARGV[1] then return 0 end end return redis.call('del', unpack(KEYS))",
+    "deletes whatever there is": "return redis.call('unlink', unpack(KEYS))",
     "all keys, by number": """
         for i = 1, #KEYS do
           if redis.call('get', KEYS[i]) ~= ARGV[1] then return 0 end
         end
         for i = 1, #KEYS do redis.call('pexpire', KEYS[i], ARGV[2]) end
         return #KEYS""",
+}  # fmt: skip
+
+SINCE_REDIS_7 = {
+    "compare and pexpire, GT": "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2], 'GT') end return 0",
+    "compare and pexpire, LT": "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2], 'LT') end return 0",
+    "compare and expire, XX": "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('expire', KEYS[1], ARGV[2], 'xx') end return 0",
+    "setnx and pexpire, NX": "if redis.call('setnx', KEYS[1], ARGV[1]) == 1 then redis.call('pexpire', KEYS[1], ARGV[2], 'NX') return 1 end return 0",
 }  # fmt: skip
 
 NO_OPERATIONS = {
@@ -149,6 +163,12 @@ NO_OPERATIONS = {
     "adds seconds to milliseconds": "if redis.call('get', KEYS[1]) == ARGV[1] and redis.call('ttl', KEYS[1]) >= 0 then return redis.call('pexpire', KEYS[1], redis.call('ttl', KEYS[1]) + ARGV[2]) end return 0",
     "extends when little is left": "if redis.call('get', KEYS[1]) == ARGV[1] and redis.call('pttl', KEYS[1]) < 5000 then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0",
     "another TTL for the second grant": "local v = redis.call('get', KEYS[1]) if not v then return redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2]) elseif v == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[3]) end return 0",
+    "extends if it has no TTL": "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2], 'NX') end return 0",
+    "asks whether it was set": "if redis.call('get', KEYS[1]) == ARGV[1] and redis.call('pexpire', KEYS[1], ARGV[2], 'GT') == 1 then return 'OK' end return 0",
+    "an option that is none": "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2], ARGV[3]) end return 0",
+    "gets all keys": "return redis.call('get', unpack(KEYS))",
+    "unpacks its arguments": "return redis.call('del', unpack(ARGV))",
+    "deletes all keys and one more": "return redis.call('del', unpack(KEYS), KEYS[1])",
     "goes on when it fails": "if redis.call('get', KEYS[1]) == ARGV[1] then redis.pcall('pexpire', KEYS[1], ARGV[2]) return 1 end return 0",
     "deletes and sets": "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) redis.call('set', KEYS[1], ARGV[1]) end return 0",
     "wakes who waits before it is free": "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('publish', KEYS[2], 'x') return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0",

@@ -58,6 +58,12 @@ class Key:
         """Of the agent that has it."""
         return None if self.reserved is not None else self.text.split(b" ")[3]
 
+    @property
+    def is_extended_elsewhere(self) -> bool:
+        """Its max hold has a 0 in front."""
+        max_hold = self.text.split(b" ")[2]
+        return max_hold.startswith(b"0") and int(max_hold) > 0
+
     def named(self, how: bytes) -> bytes | None:
         """What a release of that kind has to name."""
         if how == b"pass":
@@ -414,12 +420,17 @@ class Store:
                 return 4, 0
             ttl_ms = min(ttl_ms, left_ms)
         key.expires_ms = max(key.expires_ms, now_ms + ttl_ms)
+        was_elsewhere = key.is_extended_elsewhere
+        was_put_back = marked != b"" and (not mark or int(marked) >= int(mark[1:]))
+        if not (mark or was_elsewhere or was_put_back):
+            nonce, granted, rest = key.text.split(b" ", 2)
+            key.text = b"%b %b 0%b" % (nonce, granted, rest)
         if hides:
             found = _TEXT.fullmatch(key.text)
             assert found is not None
             key.text = key.text[: found.end(4)] + (b" p" + marked if marked else b"")
-        was_put_back = marked != b"" and (not mark or int(marked) >= int(mark[1:]))
-        return 2 if was_put_back else 1, min(key.expires_ms - now_ms, ttl_ms)
+        proves = 7 if mark and was_elsewhere else 1
+        return 2 if was_put_back else proves, min(key.expires_ms - now_ms, ttl_ms)
 
     def take_over(
         self,
@@ -502,6 +513,8 @@ class Store:
             return 0
         key = self.lease(resource, now_us)
         if key is None or key.named(how) not in (word, *before):
+            return 0
+        if how == b"early" and key.is_extended_elsewhere:
             return 0
         if how == b"try":
             del self.leases[resource]

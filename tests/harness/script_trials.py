@@ -35,6 +35,7 @@ from lockd.core.scripts.operations import (
     Special,
     State,
     Status,
+    Text,
     Ttl,
     Unit,
 )
@@ -57,6 +58,12 @@ class Words:
 
     keys: list[bytes]
     arguments: list[bytes]
+
+    def text(self, text: Text | Source, stored: bytes | None = None) -> bytes:
+        """With nothing in it of how much is left."""
+        if not isinstance(text, Text):
+            return self.of(text)
+        return b"".join(stored or b"" if part is Special.STORED else self.of(part) for part in text.parts)  # type: ignore[arg-type]
 
     def of(self, source: Source) -> bytes:
         found = source.of(self.keys, self.arguments) if isinstance(source, Place) else source
@@ -90,7 +97,7 @@ def words_for(script: bytes, case: Case, count: int) -> Words | None:
 
 
 def _roles(operation: Operation) -> dict[Place, bytes]:
-    roles: dict[Source | None, bytes] = {operation.value: VALUE}
+    roles: dict[Source | Text | None, bytes] = {operation.value: VALUE}
     if operation.signal is not None:
         signal = operation.signal
         roles |= {signal.text: b"wake up", signal.pushed_to: b"list", signal.published_on: b"channel"}
@@ -148,6 +155,7 @@ class Trial:
     def __init__(self, client: redis.Redis) -> None:
         """The client's replies are bytes."""
         self._redis = client
+        self.version = tuple(map(int, client.info("server")["redis_version"].split(".")))
         client.config_set("appendonly", "no")  # nothing here has to outlive the server
         connected = client.connection_pool.connection_kwargs
         address = connected["host"], connected["port"]
@@ -254,7 +262,7 @@ class Trial:
         elif signal is not None and signal.pushed_to:
             yield from self._wrong_with_list(signal, words)
         on = signal.published_on if signal is not None else None
-        expected = [(words.of(on), words.of(signal.text))] if on is not None and signal is not None else []
+        expected = [(words.of(on), words.text(signal.text))] if on is not None and signal is not None else []
         if seen.published != expected:
             yield f"it publishes {seen.published}, not {expected}"
 
@@ -275,7 +283,7 @@ class Trial:
         assert signal.pushed_to is not None
         key = words.of(signal.pushed_to)
         items, left_ms = self._redis.lrange(key, 0, -1), self._redis.pttl(key)
-        if items != [words.of(signal.text)] or not is_about(left_ms, _ms(signal.ttl, words)):
+        if items != [words.text(signal.text)] or not is_about(left_ms, _ms(signal.ttl, words)):
             yield f"its list is {items}, for {left_ms} ms"
 
 
@@ -319,8 +327,14 @@ def _left_ms_after(state: State, outcome: Outcome, words: Words) -> int:
         return _left_ms_before(state)
     if outcome.change is Change.DELETED:
         return -2
+    if outcome.ttl is not None and not outcome.ttl.is_set(_ms(outcome.ttl, words), _left_or_none(state)):
+        return _left_ms_before(state)
     added = BEFORE_MS if outcome.ttl is not None and outcome.ttl.adds else 0
     return _ms(outcome.ttl, words) + added
+
+
+def _left_or_none(state: State) -> int | None:
+    return BEFORE_MS if state in _WITH_TTL else None
 
 
 def _ms(ttl: Ttl | None, words: Words) -> int:
@@ -343,11 +357,14 @@ def is_reply(reply: Any, expected: Reply, words: Words, state: State, value: byt
             return bool(reply == _stored_in(state, value))
         case Special.KEYS:
             return bool(reply == 1)
+        case Special.IS_SET:
+            return reply in (0, 1)
         case Left():
             ms = reply * (1 if expected is Left.MS else 1000) if isinstance(reply, int) else -1
             return is_about(ms, BEFORE_MS)
         case ErrorReply(text):
-            return isinstance(reply, hiredis.ReplyError) and text.decode() in str(reply)
+            told = words.text(text, _stored_in(state, value)).decode()
+            return isinstance(reply, hiredis.ReplyError) and told in str(reply)
         case Status(text):
             return reply == Status(text)
         case Listed(items):

@@ -390,6 +390,21 @@ def test_the_next_start_has_the_same_ports_and_the_same_leases(start_dev: Callab
     assert holder["quorum"] == 1
 
 
+def test_a_larger_max_ttl_than_its_masters_were_formed_with_is_refused_with_the_way_out(
+    start_dev: Callable[..., Dev], home: Path
+) -> None:
+    start_dev(*ONE).stop()
+    config_path = home / "lockd.yml"
+    written = config_path.read_text()
+    config_path.write_text(written.replace("max_ttl_ms: 60000", "max_ttl_ms: 120000"))
+    refused = run_dev("--dir", home, *ONE)
+    assert refused.returncode == 1
+    assert f"{config_path}: max_ttl_ms is 120000, and these masters were formed with 60000" in refused.stderr
+    assert f"Set it back to 60000, or remove {home} to start again" in refused.stderr
+    config_path.write_text(written)
+    start_dev(*ONE).lock()
+
+
 def test_a_port_that_was_taken_meanwhile_moves_and_nothing_else_does(
     start_dev: Callable[..., Dev], home: Path
 ) -> None:

@@ -357,17 +357,93 @@ SHORTENS = [
 ]
 
 
-@pytest.mark.parametrize("words", [*SHORTENS, ("PEXPIRE", "K", 2_000), ("EXPIRE", "K", 2)])
-def test_a_shorter_ttl_is_an_error_and_changes_nothing(
+def of(key: str, words: tuple[Any, ...]) -> list[Any]:
+    return [key if word == "K" else word for word in words]
+
+
+def after_as_long(client: redis.Redis, ttl_ms: int) -> None:
+    """All that was given this TTL before has ended: so has what was given it later."""
+    name = uuid.uuid4().hex
+    eventually(lambda: client.set(name, "v", nx=True, px=ttl_ms), "it is granted")
+    eventually(lambda: client.set(name, "w", nx=True, px=LONG_MS), "it has ended")
+
+
+@pytest.mark.parametrize("words", [*SHORTENS, ("PEXPIRE", "K", 2_000), ("EXPIRE", "K", 2, "LT")])
+def test_with_a_shorter_ttl_it_is_given_back_at_that_time(
     here: redis.Redis, there: redis.Redis, key: str, words: tuple[Any, ...]
 ) -> None:
-    """Another host may have extended it, for who believes in that. And who believes that it is free soon has
-    to hear that it is not."""
+    """As ShedLock does for lockAtLeastFor. What was locked before it for as long is held still."""
+    assert here.set(f"{key}:before", "v", nx=True, px=LONG_MS)
     assert here.set(key, "v", nx=True, px=LONG_MS)
-    asked = [key if word == "K" else word for word in words]
-    for client in (here, there) if words in SHORTENS else (here,):
-        assert "the TTL is shorter" in fails(lambda client=client: client.execute_command(*asked))
-        assert client.pttl(key) > SHORTER_MS
+    assert here.execute_command(*of(key, words)) in (True, 1, "OK")
+    assert here.pttl(key) <= 2_000
+    after_as_long(here, 2_000)
+    eventually(lambda: there.exists(key) == 0, "it was given back")
+    assert there.exists(f"{key}:before") == 1
+
+
+def test_a_shorter_ttl_is_kept_to_only_as_long_as_no_other_host_extends_it(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    assert here.set(key, "v", nx=True, px=SHORTER_MS)
+    assert here.pexpire(key, 2_000) == 1
+    assert there.eval(EXTEND, 1, key, "v", LONG_MS) == 1
+    after_as_long(here, 2_000)
+    assert there.get(key) == here.get(key) == "v"
+
+
+@pytest.mark.parametrize("words", SHORTENS)
+def test_what_another_host_has_extended_gets_no_shorter_ttl_by_either(
+    here: redis.Redis, there: redis.Redis, key: str, words: tuple[Any, ...]
+) -> None:
+    """Who was told that it is extended relies on that."""
+    assert here.set(key, "v", nx=True, px=SHORTER_MS)
+    assert there.eval(EXTEND, 1, key, "v", LONG_MS) == 1
+    for client in (here, there):
+        assert "the TTL is shorter" in fails(lambda client=client: client.execute_command(*of(key, words)))
+    assert eventually(lambda: there.pttl(key) > SHORTER_MS, "it lasts as long as before")
+
+
+@pytest.mark.parametrize(
+    ("option", "with_a_ttl", "without"),
+    [("NX", {LONG_MS: 0, 2_000: 0}, {LONG_MS: 1}), ("XX", {LONG_MS: 1, 2_000: 1}, {LONG_MS: 0}),
+     ("GT", {LONG_MS: 1, 2_000: 0}, {LONG_MS: 0}), ("lt", {LONG_MS: 0, 2_000: 1}, {LONG_MS: 1})],
+)  # fmt: skip
+def test_an_option_of_pexpire_is_about_the_ttl_that_there_is(
+    here: redis.Redis, key: str, option: str, with_a_ttl: dict[int, int], without: dict[int, int]
+) -> None:
+    for ttl_ms, said in with_a_ttl.items():
+        name = f"{key}:{ttl_ms}"
+        assert here.set(name, "v", nx=True, px=SHORTER_MS)
+        assert here.execute_command("PEXPIRE", name, ttl_ms, option) == said
+        assert (here.pttl(name) <= ttl_ms) == (said == 1 or ttl_ms == LONG_MS)
+        assert (here.pttl(name) > SHORTER_MS) == (said == 1 and ttl_ms == LONG_MS)
+    for ttl_ms, said in without.items():
+        assert here.set(key, "v", nx=True)
+        assert here.execute_command("PEXPIRE", key, ttl_ms, option) == said
+        assert (here.pttl(key) > 0) == (said == 1)
+
+
+def test_a_script_that_only_makes_it_longer_does_so_through_any_host(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    script = EXTEND.replace("ARGV[2])", "ARGV[2], 'GT')")
+    assert here.set(key, "v", nx=True, px=SHORTER_MS)
+    for client in (here, there):
+        assert client.eval(script, 1, key, "v", 2_000) == 0
+        assert client.eval(script, 1, key, "w", LONG_MS) == 0
+    assert there.eval(script, 1, key, "v", LONG_MS) == 1
+    eventually(lambda: there.pttl(key) > SHORTER_MS, "it lasts longer")
+
+
+@pytest.mark.parametrize("words", [("NX", "XX"), ("KEEP",)])
+def test_an_option_that_pexpire_does_not_have_is_an_error(
+    here: redis.Redis, key: str, words: tuple[str, ...]
+) -> None:
+    assert here.set(key, "v", nx=True, px=SHORTER_MS)
+    assert "PEXPIRE" in fails(lambda: here.execute_command("PEXPIRE", key, LONG_MS, *words)).upper()
+    assert "use DEL" in fails(lambda: here.execute_command("PEXPIRE", key, 0, "XX"))
+    assert here.pttl(key) <= SHORTER_MS
 
 
 def test_a_ttl_in_whole_seconds_may_be_a_little_shorter(
@@ -789,6 +865,28 @@ def test_a_script_that_is_not_recognised_is_refused_and_logged_with_its_normal_f
     assert here.exists(key) == 0
 
 
+def test_the_error_of_a_script_names_what_came_with_it(here: redis.Redis, key: str) -> None:
+    script = RELEASE.replace("return 0", "return redis.error_reply(string.format('NOTMINE %s', KEYS[1]))")
+    assert fails(lambda: here.eval(script, 1, key, "v")) == f"NOTMINE {key}"
+    tells = "if redis.call('setnx', KEYS[1], ARGV[1]) == 1 then return 1 end "
+    tells += "return {err = 'HELD by ' .. redis.call('get', KEYS[1])}"
+    assert here.eval(tells, 1, key, "v") == 1
+    assert fails(lambda: here.eval(tells, 1, key, "w")) == "HELD by v"
+
+
+def test_a_script_that_returns_what_it_was_not_given_is_told_so(here: redis.Redis, key: str) -> None:
+    script = "if redis.call('get', KEYS[1]) == ARGV[1] then return ARGV[2] end return 0"
+    assert "needs ARGV[2], which was not given" in fails(lambda: here.eval(script, 1, key, "v"))
+
+
+def test_a_script_deletes_all_its_keys_together(here: redis.Redis, key: str) -> None:
+    keys = [f"{key}:{number}" for number in range(3)]
+    for name in keys[:2]:
+        assert here.set(name, "v", nx=True, px=LONG_MS)
+    assert here.eval("return redis.call('del', unpack(KEYS))", 3, *keys) == 2
+    assert here.exists(keys[0]) == 0
+
+
 def test_a_script_of_several_keys_takes_all_or_none(here: redis.Redis, there: redis.Redis, key: str) -> None:
     """As node-redlock's."""
     acquire = """
@@ -1022,14 +1120,17 @@ def test_who_wants_no_replies_is_disconnected(running: Cluster) -> None:
 # Waiting for another's release, as python-redis-lock does
 
 
-def test_blpop_returns_when_the_lock_may_be_free(here: redis.Redis, there: redis.Redis, key: str) -> None:
+@pytest.mark.parametrize("event", ["lock-signal:", "lock.event:"], ids=["python-redis-lock", "walrus"])
+def test_blpop_returns_when_the_lock_may_be_free(
+    here: redis.Redis, there: redis.Redis, key: str, event: str
+) -> None:
     assert there.set(f"lock:{key}", "v", nx=True, px=LONG_MS)
     popped: list[Any] = []
-    waiting = threading.Thread(target=lambda: popped.append(here.blpop(f"lock-signal:{key}", 60)))
+    waiting = threading.Thread(target=lambda: popped.append(here.blpop(event + key, 60)))
     waiting.start()
     assert there.eval(RELEASE, 1, f"lock:{key}", "v") == 1
     waiting.join(PATIENCE_S)
-    assert popped == [(f"lock-signal:{key}", "1")]
+    assert popped == [(event + key, "1")]
 
 
 def test_blpop_returns_nothing_while_it_is_held(here: redis.Redis, key: str) -> None:

@@ -474,9 +474,9 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         tried.asks = asks and place != b""
         self.both.vote(tried, electorate)
 
-    @rule(resource=resources, nonce=nonces)
-    def release_by_force(self, resource: bytes, nonce: bytes) -> None:
-        self.both.release(release(resource, nonce, how=How.FORCED))
+    @rule(resource=resources, nonce=nonces, how=st.sampled_from([How.FORCED, How.EARLY]))
+    def release_by_force_or_early(self, resource: bytes, nonce: bytes, how: How) -> None:
+        self.both.release(release(resource, nonce, how=how))
 
     @rule(
         resource=resources, how=st.sampled_from([How.TRY, How.AGAIN]), nonce=nonces, place=places,

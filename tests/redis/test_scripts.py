@@ -149,6 +149,21 @@ def test_to_another_agent_what_was_ever_put_back_proves_nothing(master: Scripted
     assert master.extend(ttl_ms=2_000, mark="p4")[:2] == [1, 2_000]
 
 
+def test_its_own_agent_hears_that_another_has_extended_it(master: Scripted) -> None:
+    """And does not give it back earlier (rule 2)."""
+    master.acquire(ttl_ms=30_000, max_hold_ms=55_000)
+    assert master.extend(ttl_ms=31_000, mark="p0")[0] == 1
+    assert [master.extend(ttl_ms=32_000)[0] for _ in range(2)] == [1, 1]
+    assert master.extend(ttl_ms=33_000, mark="p0")[0] == 7
+    assert master.release(MINE, "early") == 0
+    assert master.release() == 1
+
+
+def test_what_nobody_else_has_extended_is_given_back_earlier(master: Scripted) -> None:
+    master.acquire(ttl_ms=30_000, max_hold_ms=55_000)
+    assert master.release(MINE, "early") == 1
+
+
 def test_an_app_extends_by_the_token_that_it_chose_and_its_agent_by_the_nonce(master: Scripted) -> None:
     """Rule 4."""
     master.put_back(f"60000 {OWNER} p1 =its own p1 =token", age_ms=0)
@@ -368,5 +383,7 @@ def test_a_full_master_refuses_new_leases_whole_and_goes_on_with_those_it_has(ma
     with pytest.raises(redis.RedisError, match=r"(?i)oom|memory"):
         master.acquire(ANOTHERS, resource="another")
     assert (master.counter(), master.redis.exists(lease_key("another"))) == (counter, 0)
-    assert master.extend(ttl_ms=60_000)[0] == 1
+    assert master.extend(ttl_ms=60_000, mark="p0")[0] == 1
+    with pytest.raises(redis.RedisError, match=r"(?i)oom|memory"):  # it could not be marked
+        master.extend(ttl_ms=60_000)
     assert master.release() == 1

@@ -49,17 +49,22 @@ with_go() {
 
 with_maven() {
     if ! has mvn javac; then skipped "no Maven" && return; fi
-    jedis=$folder/jedis
+    java_program jedis
+    java_program shedlock
+}
+
+java_program() {
+    jars=$folder/$1
     if mvn -q -B -Dstyle.color=never -Dmaven.wagon.rto=30000 -Daether.connector.requestTimeout=30000 \
-        -f "$here/programs/jedis/pom.xml" dependency:copy-dependencies -DoutputDirectory="$jedis" >/dev/null 2>&1 && javac -cp "$jedis/*" -d "$jedis" "$here/programs/jedis/Locks.java"; then
-        echo "exec java -XX:TieredStopAtLevel=1 -cp '$jedis:$jedis/*' Locks \"\$@\"" >"$jedis/locks"
+        -f "$here/programs/$1/pom.xml" dependency:copy-dependencies -DoutputDirectory="$jars" >/dev/null 2>&1 && javac -cp "$jars/*" -d "$jars" "$here/programs/$1/Locks.java"; then
+        echo "exec java -XX:TieredStopAtLevel=1 -cp '$jars:$jars/*' Locks \"\$@\"" >"$jars/locks"
     else
-        failed "jedis could not be installed"
+        failed "$1 could not be installed"
     fi
 }
 
 echo "installing libraries that lock"
-rm -rf "$folder/now" "$folder/then" "$folder/redigo" "$folder/jedis" "$folder/.failed"
+rm -rf "$folder/now" "$folder/then" "$folder/redigo" "$folder/jedis" "$folder/shedlock" "$folder/.failed"
 with_pip now &
 with_pip then &
 with_npm &

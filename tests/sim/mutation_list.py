@@ -2169,6 +2169,22 @@ MUTATIONS = (
         simulated=False,
     ),
     one(
+        "what is given back early is given back where another agent has extended it, too",
+        2,
+        RETURNS,
+        'how = How.EARLY if why == "expired" and lease.holder.detached else How.TENURE',
+        "how = How.TENURE",
+        simulated=False,
+    ),
+    one(
+        "what another agent has extended gets a shorter TTL",
+        2,
+        LOCKS,
+        "if ends_ns is not None and extended is not None and extended.is_elsewhere:",
+        "if False:",
+        simulated=False,
+    ),
+    one(
         "what is said to have been released elsewhere is given back unasked",
         12,
         LOCKS,

@@ -172,8 +172,8 @@ class PlainApp(App):
     # Another TTL
 
     def _extend(self, held: Held) -> None:
-        """Or shorten, by its own agent. Who extends a constant elsewhere does not know whose, and there
-        nobody knows by how much it was shortened."""
+        """Or shorten, by its own agent. Who extends a constant elsewhere does not know whose, and what was
+        shortened before is then left only where the other agent has found it."""
         agent, request = self._agent_for(held), held.request
         assert isinstance(request, PlainRequest)
         ttl_ms = min(self.dice.choice(self._habits.ttls_ms), agent.max_ttl_ms)

@@ -98,7 +98,8 @@ def test_a_script_that_was_refused_is_told_by_its_digest_once(agent: Agent) -> N
     [(name, refused)] = agent.section().items()
     assert name == f"refused_script_{digest_of(COUNTS).decode()}"
     assert refused.pop("seconds_ago") < 60
-    assert refused == {"library": "jedis", "why": "INCR is not a command of any known operation", "count": 3}
+    assert refused["why"].startswith("INCR is not a command of any known operation; there are no counters")
+    assert (refused["library"], refused["count"]) == ("jedis", 3)
     [(event, fields)] = agent.logged
     assert event == "script_not_recognised"
     assert fields["normal_form"] == 'return redis.call("INCR", KEYS[1])'

@@ -17,7 +17,7 @@ from lockd.core.scripts.normal_form import normal_form
 from lockd.core.scripts.operations import Condition, Kind, NotRecognised, Place, Question, Recognised
 from lockd.core.scripts.recognition import recognise
 from lockd.core.scripts.tokens import MOST_BYTES, MOST_TOKENS, Token, TokenKind, tokens_of
-from tests.harness.lock_scripts import NO_OPERATIONS, OTHERS, RELEASES, mutants, written
+from tests.harness.lock_scripts import NO_OPERATIONS, OTHERS, RELEASES, SINCE_REDIS_7, mutants, written
 
 RELEASE = "release KEYS[1] · value ARGV[1] → free: 0 · own: 1 · another's: 0"
 EXTEND = "extend KEYS[1] · value ARGV[1] · ttl ARGV[2] ms → free: 0 · own: 1 · another's: 0"
@@ -147,6 +147,10 @@ TAKEN_FOR: dict[str, list[str]] = {
     "sherlock 0.4.1/acquire": [ACQUIRE_SECONDS],
     "sherlock 0.4.1/release": [RELEASE],
     "sherlock 0.4.1/renew": [EXTEND.replace("ms", "s")],
+    "simple-redis-mutex 3.0.0/release": [
+        'release KEYS[1] · value ARGV[1] · "{ "key": "" KEYS[1] "", "value": "" ARGV[1] "" }" is published '
+        "on KEYS[2] → free: nil · own: nil · another's: nil"
+    ],
     "walrus 0.9.8/lock_acquire": [
         "if ARGV[2] is above 0: " + ACQUIRE,
         "if not: ARGV[2] is above 0: " + ACQUIRE.replace(" · ttl ARGV[2] ms", ""),
@@ -157,14 +161,17 @@ NOT_RECOGNISED = {
     "@sesamecare-oss redlock 1.4.0/acquire": "redis.pcall",
     "@sesamecare-oss redlock 1.4.0/extend": "redis.pcall",
     "@sesamecare-oss redlock 1.4.0/release": "redis.pcall",
-    "bsm redislock 0.9.4/obtain": "no operation",
+    "bsm redislock 0.10.0/obtain": "MSETNX: several locks at once are LOCK resource ttl-ms AND resource",
+    "bsm redislock 0.10.0/pttl": "MGET is not a command",
+    "bsm redislock 0.10.0/refresh": "MGET is not a command",
+    "bsm redislock 0.10.0/release": "MGET is not a command",
+    "bsm redislock 0.9.4/obtain": "GETRANGE: a value is compared as a whole",
     "python-redis-lock 4.0.1/reset_all": "KEYS is not a command",
     "redlock-universal 0.8.5/atomic_extend": "sizes that are not known",
     "redlock-universal 0.8.5/batch_acquire": "an unknown value",
-    "simple-redis-mutex 3.0.0/release": "string is not known",
 }
-"""They select a database; compare parts of values; are of all locks; want more than 0 left; have a value for
-each key; publish what they put together."""
+"""They select a database; compare parts of values; read several keys; are of all locks; want more than 0
+left; have a value for each key."""
 
 
 def taken_for(script: bytes) -> list[str]:
@@ -212,9 +219,9 @@ def test_a_compare_and_delete_is_one_however_it_is_written(name: str) -> None:
     assert taken_for(RELEASES[name].encode()) == [RELEASE]
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", [*OTHERS, *SINCE_REDIS_7])
 def test_what_articles_and_other_libraries_have_is_recognised(name: str) -> None:
-    assert taken_for(OTHERS[name].encode())
+    assert taken_for({**OTHERS, **SINCE_REDIS_7}[name].encode())
 
 
 SPACES = st.sampled_from(
@@ -265,6 +272,54 @@ def test_a_normal_form_has_neither_names_nor_semicolons_nor_small_letters_of_com
     )
 
 
+REDIS_IO = RELEASES["redis.io"].strip()
+NEWER = {
+    "Valkey's server": REDIS_IO.replace("redis.", "server."),
+    "a shebang": "#!lua\n" + REDIS_IO,
+    "a shebang with flags": "#!lua flags=allow-oom,no-cluster\n" + REDIS_IO,
+}
+
+
+@pytest.mark.parametrize("name", NEWER)
+def test_what_only_newer_servers_run_is_taken_for_the_same(name: str) -> None:
+    assert taken_for(NEWER[name].encode()) == [RELEASE]
+
+
+def test_a_script_that_says_no_writes_may_read_and_nothing_else() -> None:
+    assert taken_for(b"#!lua flags=no-writes\nreturn redis.call('get', KEYS[1])")
+    taken = recognise(b"#!lua flags=no-writes\n" + REDIS_IO.encode())
+    assert isinstance(taken, NotRecognised)
+    assert taken.why == "it writes, and its first line says no-writes"
+
+
+@pytest.mark.parametrize("first_line", [b"#!lua", b"#!js\n", b"#!lua x\n", b" #!lua\n"])
+def test_no_other_shebang_is_read(first_line: bytes) -> None:
+    assert isinstance(recognise(first_line + REDIS_IO.encode()), NotRecognised)
+
+
+def test_a_text_that_is_put_together_is_the_same_however_it_is() -> None:
+    kept = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return "
+    texts = [
+        "redis.error_reply(string.format('HELD %s by 100%% %s, for %d ms', KEYS[1], ARGV[1], 5))",
+        "{err = 'HELD ' .. KEYS[1] .. ' by 100% ' .. ARGV[1] .. ', for ' .. 5 .. ' ms'}",
+    ]
+    same = [recognise((kept + text).encode()) for text in texts]
+    assert same[0] == same[1]
+    assert isinstance(same[0], Recognised)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["string.format('%5s', ARGV[1])", "string.format('%s')", "string.format('x', ARGV[1])",
+     "string.format(ARGV[1])", "string.format('%d', ARGV[1])", "string.format('%s', nil)",
+     "string.rep('x', 5)", "'x' .. redis.call('set', KEYS[1], ARGV[1], 'NX')"],
+)  # fmt: skip
+def test_a_text_that_can_not_be_known_is_none(text: str) -> None:
+    assert isinstance(
+        recognise(f"redis.call('get', KEYS[1]) return redis.error_reply({text})".encode()), NotRecognised
+    )
+
+
 # What is none
 
 
@@ -298,7 +353,7 @@ def test_why_it_is_none_is_said(name: str, why: str) -> None:
     [
         (
             NO_OPERATIONS["a key that is made"],
-            ".. is in no operation: put the whole key into KEYS",
+            "GET uses a key that is put together: put it whole in KEYS",
         ),
         (
             "if redis.call('get', KEYS[1]) ~= ARGV[1] then error('LOST') end redis.call('del', KEYS[1])",
@@ -311,6 +366,22 @@ def test_why_it_is_none_is_said(name: str, why: str) -> None:
         (
             "return tostring(redis.call('get', KEYS[1])) == ARGV[1]",
             "tostring of a value that is not a string: compare what get returns with ARGV[n] as it is",
+        ),
+        (
+            "redis.call('zremrangebyscore', KEYS[1], 0, ARGV[1]) return redis.call('zadd', KEYS[1], ARGV[2])",
+            "ZREMRANGEBYSCORE is not a command of any known operation; ZADD: there are no sorted sets: LOCK "
+            "resource ttl-ms SLOTS n takes one of n equal locks, and with WAIT ms it waits in line",
+        ),
+        (
+            "local function all() return redis.call('msetnx', unpack(KEYS)) end return all()",
+            "line 1: 'function' is not read: expected a name; MSETNX: several locks at once are LOCK "
+            "resource ttl-ms AND resource, all or none",
+        ),
+        (
+            "return redis.call('hincrby', KEYS[1], ARGV[1], 1)",
+            "HINCRBY is not a command of any known operation; "
+            "there are no hashes: a lock is one key with one value. "
+            "Count in the app how often it has taken it",
         ),
     ],
 )
@@ -458,7 +529,7 @@ def test_scripts_of_libraries_take_half_of_it_at_most(monkeypatch: pytest.Monkey
         recognise(script)
         return len(taken)
 
-    steps = {name: steps_of(script) for name, script in library_scripts().items()}
+    steps = {name: steps_of(library_scripts()[name]) for name in TAKEN_FOR}
     assert min(steps.values()) > 1
     assert {name: count for name, count in steps.items() if count > MOST_STEPS // 2} == {}
 

@@ -13,7 +13,7 @@ from lockd.core.turns import HOUSE
 from lockd.core.values import Extended, Refusal, Reply
 
 # Statuses of the scripts (lockd/masters/scripts/*.lua).
-OTHERS, YES, PUT_BACK, MISSING, HELD_OUT, RESERVED, ASKED = 0, 1, 2, 3, 4, 5, 6
+OTHERS, YES, PUT_BACK, MISSING, HELD_OUT, RESERVED, ASKED, ELSEWHERE = 0, 1, 2, 3, 4, 5, 6, 7
 NO_IDENTITY, TTL_TOO_LONG, MISCOUNTS, TOO_FAR_AHEAD = -1, -2, -3, -4
 
 REFUSALS = {

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import Enum
 
-from lockd.core.ballots.ballot import HELD_OUT, MISSING, OTHERS, PUT_BACK, REFUSALS, YES, Ballot
+from lockd.core.ballots.ballot import ELSEWHERE, HELD_OUT, MISSING, OTHERS, PUT_BACK, REFUSALS, YES, Ballot
 from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.proof import Proof
 from lockd.core.values import Reply
@@ -37,6 +37,8 @@ class Extension(Ballot):
     the next proof on. None: it was proven since then, so it counts wherever it still has an old nonce.
 
     hides: a token that is shown is not shown any more, because the lease that it names is over.
+
+    is_elsewhere: another agent has extended it, too, so apps rely on that which this agent does not know of.
     """
 
     __slots__ = (
@@ -46,6 +48,7 @@ class Extension(Ballot):
         "gone",
         "held_out",
         "hides",
+        "is_elsewhere",
         "last",
         "mark",
         "missed",
@@ -94,7 +97,7 @@ class Extension(Ballot):
         self.missing = 0
         self.missed: Callable[[Extension, int], None] | None = None
         self.others = 0
-        self.held_out = False
+        self.held_out = self.is_elsewhere = False
         self._lasts_ms: dict[int, int] = {}
 
     @property
@@ -112,7 +115,8 @@ class Extension(Ballot):
     ) -> None:
         bit = 1 << master
         self.pending &= ~bit
-        if status == YES:
+        self.is_elsewhere |= status == ELSEWHERE
+        if status in (YES, ELSEWHERE):
             if not counts:
                 self.silent[master] = "its vote does not count"
             elif not self.gone.mask & bit:

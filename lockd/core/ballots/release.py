@@ -38,6 +38,9 @@ class How(Enum):
     """Nothing: the agent that asked for it, named by its place, is told that it was given back before."""
     USED = b"used"
     """Nothing: the agent that asked for it is told that it is in use."""
+    EARLY = b"early"
+    """A lease with an app's value, by its nonce, before its TTL ends: its app has set a shorter one. Where
+    another agent has extended it, it stays."""
     FORCED = b"forced"
     """A tenure that an operator takes away: its agent is told."""
 
@@ -116,7 +119,7 @@ class Release(Ballot):
         """It is kept for a master that is away. A release that an app asked for and whose lease this agent
         doesn't know is not kept: that master may never have had it, and if it came late it could hit the next
         lease for which an app chose the same token. Nor is a turn kept, which is over in a moment."""
-        return self.how in (How.TENURE, How.TURN, How.TRY)
+        return self.how in (How.TENURE, How.EARLY, How.TURN, How.TRY)
 
     @property
     def is_confirmed(self) -> bool:

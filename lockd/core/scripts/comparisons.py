@@ -6,7 +6,7 @@ from __future__ import annotations
 from lockd.core.scripts.errors import NotRecognisedError
 from lockd.core.scripts.keyspace import Keyspace
 from lockd.core.scripts.operations import Condition, Left, Place, Question, Status
-from lockd.core.scripts.values import Number, Value, Whose, is_whole
+from lockd.core.scripts.values import Counted, Number, Value, Whose, is_whole
 
 Asked = tuple[Place, Question, bytes | int]
 Assumed = dict[Asked, bool]
@@ -48,7 +48,7 @@ class Comparisons:
             left, right = right, left
         if isinstance(right, Whose):
             return self._is_stored(left, right)
-        if isinstance(right, Place | Number | Left):
+        if isinstance(right, Place | Number | Left | Counted):
             left, right = right, left
         if isinstance(left, Place):
             return self._is_place(left, right)
@@ -56,6 +56,8 @@ class Comparisons:
             return self.holds(left.place, Question.IS_NUMBER, right)
         if isinstance(left, Left) and is_whole(right) and right < 0:
             return False
+        if isinstance(left, Counted) and is_whole(right) and right == 0:
+            return left.count == 0
         if isinstance(left, Status) or isinstance(right, Status):
             return self._is_status(left, right)
         if _is_plain(left) and _is_plain(right):
@@ -100,6 +102,8 @@ class Comparisons:
             return self.holds(left.place, Question.BELOW, right)
         if isinstance(right, Number) and is_whole(left) and right.factor == 1:
             return self.holds(right.place, Question.ABOVE, left)
+        if is_whole(left) and left == 0 and isinstance(right, Counted):
+            return right.count > 0
         if isinstance(left, Left) and is_whole(right):
             return not self._is_left_at_least(left, right)
         if isinstance(right, Left) and is_whole(left):

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from lockd.core.scripts.comparisons import Asked, Assumed, Comparisons
 from lockd.core.scripts.errors import NotRecognisedError
-from lockd.core.scripts.functions import FUNCTIONS, only, product, total
+from lockd.core.scripts.functions import FUNCTIONS, formatted, joined, only, product, to_error, total
 from lockd.core.scripts.keyspace import Keyspace
-from lockd.core.scripts.operations import ErrorReply, Place, Question, Status
+from lockd.core.scripts.operations import Place, Question, Status
 from lockd.core.scripts.syntax import (
     Assignment,
     Binary,
@@ -42,6 +42,7 @@ from lockd.core.scripts.values import (
     Items,
     KeyNumber,
     KeysInTurn,
+    KeysTogether,
     Library,
     Value,
     Words,
@@ -76,22 +77,25 @@ GLOBALS: Mapping[bytes, Value] = {
     b"KEYS": Words.KEYS,
     b"ARGV": Words.ARGV,
     b"redis": Library.REDIS,
+    b"server": Library.REDIS,  # in Valkey
+    b"string": Library.STRING,
     b"tonumber": Function.TONUMBER,
     b"tostring": Function.TOSTRING,
     b"ipairs": Function.IPAIRS,
+    b"unpack": Function.UNPACK,
 }
-_OF_REDIS: Mapping[Value, Function] = {
-    b"call": Function.CALL,
-    b"pcall": Function.PCALL,
-    b"status_reply": Function.STATUS_REPLY,
-    b"error_reply": Function.ERROR_REPLY,
+_IN: Mapping[Library, Mapping[Value, Function]] = {
+    Library.REDIS: {
+        b"call": Function.CALL,
+        b"pcall": Function.PCALL,
+        b"status_reply": Function.STATUS_REPLY,
+        b"error_reply": Function.ERROR_REPLY,
+    },
+    Library.STRING: {b"format": Function.FORMAT},
 }
-NEVER_FAIL = frozenset((b"GET", b"EXISTS", b"PTTL", b"TTL", b"DEL", b"UNLINK", b"PERSIST"))
+NEVER_FAIL = frozenset((b"GET", b"EXISTS", b"PTTL", b"TTL", b"DEL", b"UNLINK", b"PERSIST", b"GETDEL"))
 """Commands that can't fail on the key of a lock, so that call and pcall do the same."""
-_CURES: Mapping[bytes, str] = {
-    b"error": ": return redis.error_reply(text)",
-    b"..": ": put the whole key into KEYS",
-}
+_CURES: Mapping[bytes, str] = {b"error": ": return redis.error_reply(text)"}
 """What to write instead."""
 
 
@@ -255,8 +259,10 @@ class Evaluation:
             return self._given(Place(of.value, at))
         if of is Words.KEYS and isinstance(at, KeyNumber):
             return Place("KEYS", at.number)
-        if of is Library.REDIS and isinstance(at, bytes) and at in _OF_REDIS:
-            return _OF_REDIS[at]
+        if isinstance(of, Library) and isinstance(at, bytes):
+            if at in _IN[of]:
+                return _IN[of][at]
+            raise NotRecognisedError(f"{of.value}.{at.decode()} is not known here")
         if isinstance(of, Status) and at == b"ok":
             return of.text
         raise NotRecognisedError("it indexes a value that is not a table")
@@ -275,9 +281,11 @@ class Evaluation:
             return Items(values)
         [(name, field), *more] = table.fields
         text = self._value(field)
-        if more or values or not isinstance(text, bytes) or name not in (b"ok", b"err"):
+        if name == b"err" and not (more or values):
+            return to_error(text)
+        if more or values or not isinstance(text, bytes) or name != b"ok":
             raise NotRecognisedError("a table that is neither a list nor a status")
-        return Status(text) if name == b"ok" else ErrorReply(text)
+        return Status(text)
 
     # Operators
 
@@ -305,7 +313,9 @@ class Evaluation:
             return total(left, right)
         if operator == b"*":
             return product(left, right)
-        raise NotRecognisedError(f"{operator.decode()} is in no operation{_CURES.get(operator, '')}")
+        if operator == b"..":
+            return joined([left, right])
+        raise NotRecognisedError(f"{operator.decode()} is in no operation")
 
     # Calls
 
@@ -321,7 +331,17 @@ class Evaluation:
             return self._keyspace.run(arguments)
         if not is_result_used:
             raise NotRecognisedError(f"{function.value} for nothing")
+        if function is Function.FORMAT:
+            return formatted(arguments)
+        if function is Function.UNPACK:
+            return self._together(only(arguments, function))
         return FUNCTIONS[function](only(arguments, function))
+
+    def _together(self, of: Value) -> KeysTogether:
+        if of is not Words.KEYS:
+            raise NotRecognisedError("unpack of something other than KEYS")
+        self.counts_keys = True
+        return KeysTogether(self._count)
 
 
 def _check_never_fails(arguments: list[Value]) -> None:

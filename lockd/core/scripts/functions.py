@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 
 from lockd.core.scripts.errors import NotRecognisedError
-from lockd.core.scripts.operations import ErrorReply, Left, Listed, Place, Reply, Special, Status
+from lockd.core.scripts.operations import (
+    ErrorReply,
+    Left,
+    Listed,
+    Place,
+    Reply,
+    Source,
+    Special,
+    Status,
+    Text,
+)
 from lockd.core.scripts.values import (
     Counted,
     Function,
@@ -50,10 +61,8 @@ def _to_status(value: Value) -> Value:
     raise NotRecognisedError("a status that is not in the script")
 
 
-def _to_error(value: Value) -> Value:
-    if isinstance(value, bytes):
-        return ErrorReply(value)
-    raise NotRecognisedError("an error that is not in the script")
+def to_error(value: Value) -> ErrorReply:
+    return ErrorReply(Text(tuple(_parts(value))))
 
 
 def _to_keys_in_turn(value: Value) -> Value:
@@ -66,9 +75,62 @@ FUNCTIONS: dict[Function, Callable[[Value], Value]] = {
     Function.TONUMBER: _to_number,
     Function.TOSTRING: _to_string,
     Function.STATUS_REPLY: _to_status,
-    Function.ERROR_REPLY: _to_error,
+    Function.ERROR_REPLY: to_error,
     Function.IPAIRS: _to_keys_in_turn,
 }
+
+
+_DIRECTIVE = re.compile(rb"%(.?)", re.DOTALL)
+
+
+def formatted(arguments: list[Value]) -> Value:
+    """string.format, with %s, and with %d for what is a whole number."""
+    form, *rest = arguments or [None]
+    if not isinstance(form, bytes):
+        raise NotRecognisedError("string.format of a text that is not in the script")
+    parts: list[Value] = []
+    end = 0
+    for found in _DIRECTIVE.finditer(form):
+        parts.append(form[end : found.start()])
+        end = found.end()
+        parts.append(b"%" if found[1] == b"%" else _filled(found[0], rest))
+    if rest:
+        raise NotRecognisedError("string.format with more words than its text has places")
+    return joined([*parts, form[end:]])
+
+
+def _filled(directive: bytes, rest: list[Value]) -> Value:
+    value = rest.pop(0) if rest else None
+    is_number = is_whole(value) or isinstance(value, Left)
+    if directive == b"%s" or (directive == b"%d" and is_number):
+        return value
+    raise NotRecognisedError(f"string.format with {directive.decode('ascii', 'backslashreplace')}")
+
+
+def joined(values: list[Value]) -> Value:
+    """A text. It is a string only if all of it stands in the script."""
+    parts: list[Source | Left | Special] = [b""]
+    for part in (part for value in values for part in _parts(value)):
+        last = parts[-1]
+        if isinstance(part, bytes) and isinstance(last, bytes):
+            parts[-1] = last + part
+        else:
+            parts.append(part)
+    [first, *more] = parts
+    return first if isinstance(first, bytes) and not more else Text(tuple(part for part in parts if part))
+
+
+def _parts(value: Value) -> Iterator[Source | Left | Special]:
+    if isinstance(value, Text):
+        yield from value.parts
+    elif isinstance(value, Whose):
+        yield Special.STORED
+    elif is_whole(value):
+        yield b"%d" % value
+    elif isinstance(value, bytes | Place | Left):
+        yield value
+    else:
+        raise NotRecognisedError("a text with what can't be known here")
 
 
 def total(left: Value, right: Value) -> Value:
@@ -103,7 +165,7 @@ def as_reply(value: Value) -> Reply:
         return Special.KEYS
     if isinstance(value, Items):
         return _as_list(value)
-    if isinstance(value, int | bytes | Place | Left | Status | ErrorReply):
+    if isinstance(value, int | bytes | Place | Left | Status | ErrorReply | Special):
         return value
     raise NotRecognisedError("it returns what can't be known here")
 

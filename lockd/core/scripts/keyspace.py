@@ -8,12 +8,35 @@ TTL that is set after SETNX is one change with it): deleting and setting again i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from lockd.core.scripts.errors import NotRecognisedError
-from lockd.core.scripts.operations import Change, Left, Place, Signal, Source, Status, Ttl, Unit, shown
-from lockd.core.scripts.values import UNITS, Later, Number, Unused, Value, Whose, as_source
+from lockd.core.scripts.operations import (
+    Change,
+    Left,
+    Only,
+    Place,
+    Signal,
+    Source,
+    Special,
+    Status,
+    Text,
+    Ttl,
+    Unit,
+    shown,
+)
+from lockd.core.scripts.values import (
+    UNITS,
+    Counted,
+    KeysTogether,
+    Later,
+    Number,
+    Unused,
+    Value,
+    Whose,
+    as_source,
+)
 
 OK = Status(b"OK")
 
@@ -142,9 +165,20 @@ class Keyspace:
             return self._run_on_list(name, words[2:])
         if name not in _COMMANDS:
             raise NotRecognisedError(f"{_named(name)} is not a command of any known operation")
+        if isinstance(place, KeysTogether):
+            return self._run_on_all(name, place.count, words[2:])
+        if isinstance(place, Text):
+            raise NotRecognisedError(f"{_named(name)} uses a key that is put together: put it whole in KEYS")
         if not isinstance(place, Place):
             raise NotRecognisedError(f"{_named(name)} uses a key that is not passed to the script")
         return _COMMANDS[name](self, self._key(place), words[2:])
+
+    def _run_on_all(self, name: bytes, count: int, words: list[Value]) -> Value:
+        if name not in (b"DEL", b"UNLINK", b"EXISTS"):
+            raise NotRecognisedError(f"{_named(name)} of all KEYS together")
+        keys = [self._key(Place("KEYS", number)) for number in range(1, count + 1)]
+        done = sum(_COMMANDS[name](self, key, words) == 1 for key in keys)
+        return Counted(done) if done else 0
 
     def _key(self, place: Place) -> Key:
         if place not in self.keys:
@@ -153,7 +187,8 @@ class Keyspace:
 
     def _publish(self, words: list[Value]) -> Value:
         channel, text = _exactly(2, words, "PUBLISH")
-        signal = Signal(as_source(text, "what is published"), published_on=as_source(channel, "the channel"))
+        said = text if isinstance(text, Text) else as_source(text, "what is published")
+        signal = Signal(said, published_on=as_source(channel, "the channel"))
         self._published.append(signal)
         return Unused.RESULT
 
@@ -172,8 +207,8 @@ class Keyspace:
         self._pushed.append((name, said))
         return Unused.RESULT
 
-    def _ttl(self, value: Value, unit: Unit) -> Ttl:
-        ttl = _ttl(value, unit)
+    def _ttl(self, value: Value, unit: Unit, only: Only | None = None) -> Ttl:
+        ttl = replace(_ttl(value, unit), only=only)
         self.asked.add(ttl)
         return ttl
 
@@ -207,6 +242,11 @@ class Keyspace:
         key.whose = None
         return 1
 
+    def _getdel(self, key: Key, words: list[Value]) -> Value:
+        stored = self._get(key, words)
+        self._delete(key, words)
+        return stored
+
     def _expire(self, key: Key, words: list[Value]) -> Value:
         return self._set_ttl(key, words, Unit.SECONDS)
 
@@ -214,11 +254,21 @@ class Keyspace:
         return self._set_ttl(key, words, Unit.MS)
 
     def _set_ttl(self, key: Key, words: list[Value], unit: Unit) -> Value:
-        ttl = self._ttl(_exactly(1, words, "EXPIRE")[0], unit)
-        if key.whose is None:
+        """NX and XX ask whether it has a TTL; GT and LT, how much is left."""
+        option = words.pop() if len(words) == 2 else b""
+        name = option.upper() if isinstance(option, bytes) else b"?"
+        if name not in (b"", b"NX", b"XX", *_ONLY):
+            raise NotRecognisedError(f"EXPIRE with the option {_named(name)}")
+        ttl = self._ttl(_exactly(1, words, "EXPIRE")[0], unit, _ONLY.get(name))
+        if key.whose is None or (name and self._is_spared(key, name)):
             return 0
         key.changes(Change.TTL, ttl)
-        return 1
+        return 1 if ttl.only is None else Special.IS_SET
+
+    @staticmethod
+    def _is_spared(key: Key, option: bytes) -> bool:
+        is_endless = key.change is Change.SET or key.remaining is None
+        return is_endless is (option != b"NX") and option != b"LT"
 
     def _persist(self, key: Key, words: list[Value]) -> Value:
         _exactly(0, words, "PERSIST")
@@ -287,6 +337,9 @@ class _SetOptions:
 _UNITS = {b"PX": Unit.MS, b"EX": Unit.SECONDS, b"PEXPIRE": Unit.MS, b"EXPIRE": Unit.SECONDS}
 
 
+_ONLY = {b"GT": Only.LONGER, b"LT": Only.SHORTER}
+
+
 def _ttl(value: Value, unit: Unit) -> Ttl:
     if isinstance(value, Later) and UNITS[value.left] is unit and value.number.factor == 1:
         return Ttl(value.number.place, unit, adds=True)
@@ -319,6 +372,7 @@ _COMMANDS: dict[bytes, Callable[[Keyspace, Key, list[Value]], Value]] = {
     b"TTL": Keyspace._seconds_left,
     b"DEL": Keyspace._delete,
     b"UNLINK": Keyspace._delete,
+    b"GETDEL": Keyspace._getdel,
     b"PEXPIRE": Keyspace._pexpire,
     b"EXPIRE": Keyspace._expire,
     b"PERSIST": Keyspace._persist,

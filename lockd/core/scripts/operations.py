@@ -38,6 +38,13 @@ def shown(source: Source) -> str:
     return str(source) if isinstance(source, Place) else f'"{source.decode("ascii", "backslashreplace")}"'
 
 
+class Only(Enum):
+    """A TTL is set only if it is more than what is left (GT), or less (LT)."""
+
+    LONGER = "if longer"
+    SHORTER = "if shorter"
+
+
 @dataclass(frozen=True, slots=True)
 class Ttl:
     """A time to live. `adds`: it is added to what is left, instead of replacing it."""
@@ -45,10 +52,18 @@ class Ttl:
     source: Source
     unit: Unit
     adds: bool = False
+    only: Only | None = None
 
     def __str__(self) -> str:
         text = f"{shown(self.source)} {self.unit.value}"
+        text += f" {self.only.value}" if self.only else ""
         return f"what is left and {text}" if self.adds else text
+
+    def is_set(self, ttl_ms: int, left_ms: int | None) -> bool:
+        """Whether a key gets it that has so much left; None: it has no TTL."""
+        if self.only is Only.LONGER:
+            return left_ms is not None and ttl_ms > left_ms
+        return self.only is None or left_ms is None or ttl_ms < left_ms
 
 
 class State(Enum):
@@ -95,24 +110,38 @@ class Status:
         return self.text.decode("ascii", "backslashreplace")
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorReply:
-    """An error; how Redis completes its text depends on its version."""
-
-    text: bytes
-
-    def __str__(self) -> str:
-        return f"error {self.text.decode('ascii', 'backslashreplace')}"
-
-
 class Special(Enum):
     NIL = "nil"
     STORED = "what is stored"
     KEYS = "how many keys"
     """The number of keys on which it was done."""
+    IS_SET = "1 if it was set, else 0"
+    """A TTL that is set only if it is longer, or shorter."""
 
     def __str__(self) -> str:
         return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Put together from strings in the script, strings that come with it, and what is found."""
+
+    parts: tuple[Source | Left | Special, ...]
+
+    def __str__(self) -> str:
+        return " ".join(map(reply_text, self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReply:
+    """An error; how Redis completes its text depends on its version."""
+
+    text: Text
+
+    def __str__(self) -> str:
+        if len(self.text.parts) == 1 and isinstance(self.text.parts[0], bytes):
+            return f"error {self.text.parts[0].decode('ascii', 'backslashreplace')}"
+        return f"error {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +156,7 @@ Reply = int | bytes | Place | Left | Status | ErrorReply | Special | Listed
 """An integer, a string, or one of the classes above. Place: the string at that place."""
 
 
-def reply_text(reply: Reply) -> str:
+def reply_text(reply: Reply | Text) -> str:
     return shown(reply) if isinstance(reply, bytes) else str(reply)
 
 
@@ -139,15 +168,15 @@ class Signal:
     channel.
     """
 
-    text: Source
+    text: Source | Text
     pushed_to: Place | None = None
     published_on: Source | None = None
     ttl: Ttl | None = None
 
     def __str__(self) -> str:
         if self.pushed_to is None:
-            return f"{shown(self.text)} is published on {shown(self.published_on or b'')}"
-        text = f"{shown(self.text)} is the only item of the list {self.pushed_to}"
+            return f"{reply_text(self.text)} is published on {shown(self.published_on or b'')}"
+        text = f"{reply_text(self.text)} is the only item of the list {self.pushed_to}"
         return f"{text}, for {self.ttl}" if self.ttl else text
 
 

@@ -26,8 +26,9 @@ from lockd.core.scripts.operations import (
     Recognised,
     State,
 )
+from lockd.core.scripts.other_data import with_cause
 from lockd.core.scripts.parser import parsed
-from lockd.core.scripts.tokens import Token, tokens_of
+from lockd.core.scripts.tokens import Token, tokens_of, writes_nothing
 
 MOST_CONDITIONS = 3
 """How many conditions a script may ask about, one after the other."""
@@ -38,9 +39,12 @@ def recognise(script: bytes) -> Recognised | NotRecognised:
     tokens: list[Token] = []
     try:
         tokens = tokens_of(script)
-        return Recognised(_simplified(list(_cases(Script(parsed(tokens)), {}))))
+        cases = list(_cases(Script(parsed(tokens)), {}))
+        if writes_nothing(script) and any(case.operation.kind is not Kind.READ for case in cases):
+            raise NotRecognisedError("it writes, and its first line says no-writes")
+        return Recognised(_simplified(cases))
     except NotRecognisedError as error:
-        return NotRecognised(str(error), normal_form(tokens))
+        return NotRecognised(with_cause(str(error), tokens), normal_form(tokens))
 
 
 def _cases(script: Script, assumed: Assumed) -> Iterator[Case]:

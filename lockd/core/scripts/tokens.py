@@ -37,6 +37,8 @@ _WORDS = frozenset(
     b"and break do else elseif end false for function if in local nil not or repeat return then true "
     b"until while".split()
 )
+_SHEBANG = re.compile(rb"#!lua(?:[ \t]+flags=([a-z,-]*))?[ \t]*\n")
+"""The first line, since Redis 7: the language, and what the script may do."""
 _SPACE = re.compile(rb"[ \t\n\r\v\f]+")
 _LINE_COMMENT = re.compile(rb"--[^\r\n]*")
 _LONG_OPENING = re.compile(rb"\[(=*)\[")
@@ -56,13 +58,20 @@ def tokens_of(script: bytes) -> list[Token]:
     """All tokens, and one of kind END after them. Raises NotLuaError."""
     if len(script) > MOST_BYTES:
         raise NotLuaError(1, f"it has {len(script)} bytes: at most {MOST_BYTES} are allowed")
-    return _Tokeniser(script).tokens()
+    shebang = _SHEBANG.match(script)
+    return _Tokeniser(script, 0 if shebang is None else shebang.end() - 1).tokens()
+
+
+def writes_nothing(script: bytes) -> bool:
+    """It says so: Redis refuses each of its writes."""
+    shebang = _SHEBANG.match(script)
+    return shebang is not None and b"no-writes" in (shebang[1] or b"").split(b",")
 
 
 class _Tokeniser:
-    def __init__(self, script: bytes) -> None:
+    def __init__(self, script: bytes, begins_at: int) -> None:
         self._script = script
-        self._at = 0
+        self._at = begins_at
         self._line = 1
 
     def tokens(self) -> list[Token]:

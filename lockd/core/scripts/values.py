@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TypeGuard
 
 from lockd.core.scripts.errors import NotRecognisedError
-from lockd.core.scripts.operations import ErrorReply, Left, Place, Source, Status, Unit
+from lockd.core.scripts.operations import ErrorReply, Left, Place, Source, Special, Status, Text, Unit
 
 
 class Whose(Enum):
@@ -52,6 +52,13 @@ class KeyNumber:
 
 
 @dataclass(frozen=True, slots=True)
+class KeysTogether:
+    """unpack(KEYS), as the words of a command."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Items:
     """The items of a table."""
 
@@ -73,10 +80,13 @@ class Function(Enum):
     TONUMBER = "tonumber"
     TOSTRING = "tostring"
     IPAIRS = "ipairs"
+    UNPACK = "unpack"
+    FORMAT = "string.format"
 
 
 class Library(Enum):
     REDIS = "redis"
+    STRING = "string"
 
 
 class Unused(Enum):
@@ -92,7 +102,7 @@ class KeysInTurn:
 
 Value = (
     None | bool | int | bytes | Place | Whose | Number | Left | Later | Counted | KeyNumber | Items
-    | Status | ErrorReply | Words | Function | Library | Unused | KeysInTurn
+    | Status | ErrorReply | Words | Function | Library | Unused | KeysInTurn | KeysTogether | Special | Text
 )  # fmt: skip
 
 

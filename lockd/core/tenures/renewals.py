@@ -278,7 +278,8 @@ class Renewals:
         if tenure.inherited is not None and tenure.inherited.proof is extension.proof:
             self._campaigns.share(self._campaigns.queues[lease.resource], lease, now_ns)
         if extension.reply is not None:
-            extension.done(Extended(lease.token, lease.fence, lease.deadline_ns, lease.holder.bound))
+            bound, is_elsewhere = lease.holder.bound, extension.is_elsewhere
+            extension.done(Extended(lease.token, lease.fence, lease.deadline_ns, bound, is_elsewhere))
         else:
             self._turns.aside(lease.holder.renewed, lease)
         if lease.let_go_ns is None:

@@ -50,11 +50,20 @@ class Returns:
         queue = self._campaigns.queues.get(lease.resource)
         # Many leases may end at once: they wait behind what apps ask now, such as a request in line.
         patient = why in ("app gone", "expired") and not (queue is not None and queue.waiters)
-        self.release(lease.tenure, now_ns, reply, patient=patient)
+        # Any agent may have extended it by its value since. Each master that told it so keeps the lease, so
+        # the quorum that the app of the other agent relies on stays (rule 2).
+        how = How.EARLY if why == "expired" and lease.holder.detached else How.TENURE
+        self.release(lease.tenure, now_ns, reply, patient=patient, how=how)
         self.over(lease, why, now_ns)
 
     def release(
-        self, tenure: Tenure, now_ns: int, reply: Reply | None = None, *, patient: bool = False
+        self,
+        tenure: Tenure,
+        now_ns: int,
+        reply: Reply | None = None,
+        *,
+        patient: bool = False,
+        how: How = How.TENURE,
     ) -> None:
         """On every master that may have it. Nobody has the resource under it any more."""
         if not tenure.terms.detached:
@@ -63,7 +72,7 @@ class Returns:
             self._turns.aside(self._watcher.turn_over, tenure.label, now_ns - tenure.turn.recalled_ns)
         release = Release(
             tenure.resource, tenure.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=tenure.until_ns,
-            settled=self._gave_back, patient=patient, reply=reply, before=tenure.before,
+            settled=self._gave_back, how=how, patient=patient, reply=reply, before=tenure.before,
         )  # fmt: skip
         release.account = tenure.account
         self._leave_place(release, tenure, now_ns)

@@ -12,11 +12,14 @@
 --    0 held by another     value = how many ms until that one expires here
 --    3 missing
 --    4 held for max_hold already (asked only with an empty 3)
+--    7 as 1, and another agent has extended it, too, since it was granted
 --   -1 no identity, or not this electorate     -2 ttl above this master's ceiling
 -- It puts nothing back: that is for put_back.lua, behind a proof.
 -- time_us is read first: Redis decides what has expired by a time that it froze before the script began, so a clock jump
 -- that ended a key early is seen in it (rule 11c).
 -- It never shortens: an extension that reached only some masters would otherwise undo the promise made before it.
+-- What an agent extends that does not know the lease is marked: its max_hold_ms gets a 0 in front. Its own agent, which was
+-- told to give it back earlier, then does not (release.lua, "early"): who was told that it is extended relies on that (rule 2).
 -- The identity is no KEY: agents may only read it, and Redis takes for granted that a script writes to all its KEYS.
 
 local call = redis.call
@@ -44,6 +47,12 @@ if ARGV[3] == '' then
   ttl_ms = math.min(ttl_ms, left_ms)
 end
 local lasts_ms = call('PTTL', KEYS[1])
+local put_back = mark and (ARGV[3] == '' or tonumber(mark) >= tonumber(string.sub(ARGV[3], 2)))
+local elsewhere = string.match(max_hold_ms, '^0.*[1-9]')
+if ARGV[3] == '' and not (elsewhere or put_back) then
+  local began = nonce .. ' ' .. granted_us .. ' '
+  call('SET', KEYS[1], began .. '0' .. string.sub(lease, #began + 1), 'KEEPTTL')
+end
 if ARGV[4] == 'hide' and #ARGV == 5 then
   local bare = string.sub(lease, 1, #lease - #rest) .. (mark and ' p' .. mark or '')
   if bare ~= lease then call('SET', KEYS[1], bare, 'KEEPTTL') end
@@ -52,5 +61,4 @@ if lasts_ms < ttl_ms then
   call('PEXPIRE', KEYS[1], ttl_ms)
   lasts_ms = ttl_ms
 end
-local put_back = mark and (ARGV[3] == '' or tonumber(mark) >= tonumber(string.sub(ARGV[3], 2)))
-return {put_back and 2 or 1, math.min(lasts_ms, ttl_ms), now_us}
+return {put_back and 2 or ARGV[3] ~= '' and elsewhere and 7 or 1, math.min(lasts_ms, ttl_ms), now_us}

@@ -3,7 +3,8 @@
 -- KEYS  1 the lease
 -- ARGV  1 nonce of the try that it came from; with "app" behind it, the token that its app has (rule 4); with "pass", the
 --         place for which it is reserved ("HOST AGENT", see acquire.lua): its turn has come, and it wants nothing
---       2 "app"; "pass"; "try": it is of a try that failed; "forced"; "turn": its host has had its turn, and waits for
+--       2 "app"; "pass"; "try": it is of a try that failed; "forced"; "early": before its TTL ends, as its app wants
+--         it: not where another agent has extended it since (extend.lua); "turn": its host has had its turn, and waits for
 --         the next one; "again": so it has, by other masters: nothing is given back; "freed", "used": nor here, and who has
 --         asked for it is told that it was given back before, or is in use; or ... nonces that it had before an agent took
 --         it over from another (rule 13)
@@ -50,10 +51,10 @@ if how == 'app' then
 elseif how == 'pass' then
   word = string.match(lease, '^reserved (.*)$')
 end
-local one = how == 'app' or how == 'pass' or how == 'try' or how == 'forced' or how == 'turn'
+local one = how == 'app' or how == 'pass' or how == 'try' or how == 'forced' or how == 'turn' or how == 'early'
 local mine = false
 for i = 1, one and 1 or #ARGV do mine = mine or word == ARGV[i] end
-if not mine then return 0 end
+if not mine or how == 'early' and string.match(lease, '^%S+ %d+ 0%d*[1-9]') then return 0 end
 if how == 'try' then
   call('DEL', KEYS[1])
   if ARGV[3] then waits_in_line(ARGV[3], ARGV[5], ARGV[4]) end

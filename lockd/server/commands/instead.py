@@ -4,7 +4,9 @@ instead.
 These texts are only in errors. COMMAND does not list these commands, and no handler has to refuse them.
 """
 
-_NO_OTHER_DATA = "It stores only locks; COMMAND LIST lists its commands"
+from lockd.core.scripts.other_data import instead_of
+
+_STORES_LOCKS = "It stores only locks"
 _NO_MESSAGES = (
     "It has no publish and subscribe: wait with LOCK resource ttl-ms WAIT ms, or retry until it is free"
 )
@@ -18,8 +20,6 @@ _WOULD_FREE_ALL = (
 _NO_FUNCTIONS = "Functions are not supported: send lock scripts with EVAL"
 _NO_ABSOLUTE_TIMES = "Absolute times are supported only in SET: use PEXPIRE key milliseconds, and PTTL key"
 _IN_TWO = "Read with GET key, and extend with PEXPIRE key milliseconds"
-_SEVERAL = "Take several locks at once with LOCK resource ttl-ms AND resource"
-_LISTING = "LOCKS [pattern] lists what is locked"
 _ONE_REDIS = "It behaves like a single Redis: connect without cluster and sentinel"
 
 _OF_NAMES = {
@@ -32,8 +32,6 @@ _OF_NAMES = {
     "FCALL FCALL_RO FUNCTION": _NO_FUNCTIONS,
     "EXPIREAT EXPIRETIME PEXPIREAT PEXPIRETIME": _NO_ABSOLUTE_TIMES,
     "GETEX": _IN_TWO,
-    "MSETNX": _SEVERAL,
-    "DBSIZE KEYS RANDOMKEY SCAN": _LISTING,
     "CLUSTER SENTINEL": _ONE_REDIS,
 }
 """By the names of commands; subcommands with "|"."""
@@ -43,7 +41,9 @@ _INSTEAD = {name: words for names, words in _OF_NAMES.items() for name in names.
 def unknown(name: str) -> str:
     """The error for a command that does not exist here. It begins as in Redis: clients recognise it by
     that."""
-    words = _INSTEAD.get(name.upper(), _NO_OTHER_DATA)
+    other = instead_of(name)
+    no_lock = f"{_STORES_LOCKS}: {other}" if other else f"{_STORES_LOCKS}; COMMAND LIST lists its commands"
+    words = _INSTEAD.get(name.upper(), no_lock)
     return f"ERR unknown command '{name}': this is a lock agent. {words}"
 
 

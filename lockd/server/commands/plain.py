@@ -33,6 +33,12 @@ _CONDITION = Argument(
         Argument("comparison-value", token="IFEQ"),
     ),
 )
+_WHEN = Argument(
+    "when",
+    "oneof",
+    optional=True,
+    arguments=tuple(Argument(name.lower(), "pure-token", token=name) for name in ("NX", "XX", "GT", "LT")),
+)
 TAKES = ("RW", "access", "insert")
 READS = ("RO", "access")
 _CHANGES = ("RW", "access", "update")
@@ -98,14 +104,15 @@ _TTL_COMMAND = _command(
     (RESOURCE,), READS, "as `PTTL`, in seconds",
 )  # fmt: skip
 _PEXPIRE = _command(
-    "pexpire", 3, _FAST, "Sets the TTL of a lock of this process.", "1, or 0",
-    (RESOURCE, Argument("milliseconds", "integer")), _CHANGES,
-    "`1`, or `0` if this process does not hold it. Less than is left is an error for a lock that was "
-    "taken with a TTL. 0 or less releases it, as `DEL` does",
+    "pexpire", -3, _FAST, "Sets the TTL of a lock of this process.", "1, or 0",
+    (RESOURCE, Argument("milliseconds", "integer"), _WHEN), _CHANGES,
+    "`1`, or `0` if this process does not hold it. With less than is left the agent gives it back "
+    "then, unless another host has extended it. 0 or less releases it, as `DEL` does. `NX`: only if it has "
+    "no TTL, `XX`: only if it has one; `GT`, `LT`: only if that is more, or less, than what is left",
 )  # fmt: skip
 _EXPIRE = _command(
-    "expire", 3, _FAST, "Sets the TTL of a lock of this process.", "1, or 0",
-    (RESOURCE, Argument("seconds", "integer")), _CHANGES, "as `PEXPIRE`, in seconds",
+    "expire", -3, _FAST, "Sets the TTL of a lock of this process.", "1, or 0",
+    (RESOURCE, Argument("seconds", "integer"), _WHEN), _CHANGES, "as `PEXPIRE`, in seconds",
 )  # fmt: skip
 _PERSIST = _command(
     "persist", 2, _FAST, "Removes the TTL that EXPIRE set on a lock of this process.", "1, or 0",

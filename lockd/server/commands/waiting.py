@@ -18,8 +18,8 @@ COMMANDS = Group()
 _LOOKS_EVERY_S = 0.02
 _LONGEST_WAIT_MS = 60_000
 _NO_SIGNAL = (
-    "ERR BLPOP waits for one list 'lock-signal:NAME', as python-redis-lock does: this is a lock agent and "
-    "has no other lists"
+    "ERR BLPOP waits for one list, 'lock-signal:NAME' of python-redis-lock or 'lock.event:NAME' of walrus: "
+    "this is a lock agent and has no other lists"
 )
 
 
@@ -63,11 +63,12 @@ class Waiting:
             -3,
             "redis",
             ("write", "blocking"),
-            "Waits until a lock may be free, as python-redis-lock does.",
+            "Waits until a lock may be free, as python-redis-lock and walrus do.",
             "array of the list and an item, or nil",
             (Argument("key", multiple=True), Argument("timeout", "integer")),
             promise=(
-                "waits on `lock-signal:NAME`, as python-redis-lock does: an item when `lock:NAME` may be free"
+                "waits on `lock-signal:NAME` (python-redis-lock) or `lock.event:NAME` (walrus): an item when "
+                "`lock:NAME` may be free"
             ),
         )
     )

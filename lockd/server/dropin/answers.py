@@ -4,7 +4,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lockd.core.scripts.operations import ErrorReply, Left, Listed, Place, Reply, Special, State, Status, Unit
+from lockd.core.scripts.operations import (
+    ErrorReply,
+    Left,
+    Listed,
+    Place,
+    Reply,
+    Special,
+    State,
+    Status,
+    Text,
+    Unit,
+)
 from lockd.server.resp import replies
 
 _HAS_A_WORD = re.compile(r"[A-Z]+ ")
@@ -13,12 +24,13 @@ _HAS_A_WORD = re.compile(r"[A-Z]+ ")
 @dataclass(frozen=True, slots=True)
 class Found:
     """A key as it was found. stored: what is shown of its holder; left_ms: None if it has no TTL; nonce: of
-    its lease, where the masters were just asked."""
+    its lease, where the masters were just asked; is_set: it has got the TTL that was asked for."""
 
     state: State
     stored: bytes | None = None
     left_ms: int | None = None
     nonce: bytes = b""
+    is_set: bool = False
 
     @property
     def seconds(self) -> int | None:
@@ -63,7 +75,7 @@ def encoded(reply: Reply, found: Found, words: Words, protocol: int) -> bytes:
     if isinstance(reply, Status):
         return replies.simple(reply.text.decode(errors="replace"))
     if isinstance(reply, ErrorReply):
-        text = reply.text.decode(errors="replace")
+        text = _text(reply.text, found, words).decode(errors="replace")
         return replies.error(text if _HAS_A_WORD.match(text) else f"ERR {text}")
     if isinstance(reply, Listed):
         return replies.array([encoded(one, found, words, protocol) for one in reply.items])
@@ -79,7 +91,23 @@ def _of_state(reply: Left | Special, found: Found, words: Words, protocol: int) 
         return replies.bulk(found.stored, protocol)
     if reply is Special.KEYS:
         return replies.integer(len(words.keys))
+    if reply is Special.IS_SET:
+        return replies.integer(int(found.is_set))
     return replies.nil(protocol)
+
+
+def _text(text: Text, found: Found, words: Words) -> bytes:
+    return b"".join(_part(part, found, words) for part in text.parts)
+
+
+def _part(part: bytes | Place | Left | Special, found: Found, words: Words) -> bytes:
+    if isinstance(part, bytes):
+        return part
+    if isinstance(part, Place):
+        return words.at(part)
+    if isinstance(part, Left):
+        return b"%d" % _left(found.state, found.left_ms if part is Left.MS else found.seconds)
+    return found.stored or b""
 
 
 def _left(state: State, left: int | None) -> int:

@@ -1,10 +1,13 @@
 """Redis's own commands as operations: each is what a script that does the same would be."""
 
+from dataclasses import replace
+
 from lockd.core.scripts.operations import (
     Change,
     Keys,
     Kind,
     Left,
+    Only,
     Operation,
     Outcome,
     Place,
@@ -21,6 +24,11 @@ TTL = Ttl(Place("ARGV", 2), Unit.MS)
 
 OK = Status(b"OK")
 _NIL = Special.NIL
+_NOTHING, _IS_SET = Outcome(Change.NONE, 0), Outcome(Change.TTL, 1, TTL)
+
+
+def _only(only: Only) -> Outcome:
+    return Outcome(Change.TTL, Special.IS_SET, replace(TTL, only=only))
 
 
 def acquire(*, has_ttl: bool, done: Reply = OK, refused: Reply = _NIL) -> Operation:
@@ -44,10 +52,10 @@ def extend(*, done: Reply = OK, free: Reply = _NIL, refused: Reply = _NIL) -> Op
     )
 
 
-def expire() -> Operation:
-    """PEXPIRE, EXPIRE, for locks that this process holds."""
-    set_anew, none = Outcome(Change.TTL, 1, TTL), Outcome(Change.NONE, 0)
-    return Operation(Kind.EXTEND, KEY, None, Keys.ONE, (none, set_anew, set_anew, none, none))
+def expire(*, ending: Outcome, endless: Outcome) -> Operation:
+    """PEXPIRE, EXPIRE, for locks that this process holds: what becomes of those with a TTL, and of the
+    others."""
+    return Operation(Kind.EXTEND, KEY, None, Keys.ONE, (_NOTHING, ending, endless, _NOTHING, _NOTHING))
 
 
 def persist() -> Operation:
@@ -80,7 +88,14 @@ EXISTS = read(0, 1)
 PTTL = read(-2, Left.MS)
 TTL_S = read(-2, Left.SECONDS)
 DELETE = delete()
-EXPIRE = expire()
+EXPIRE = {
+    b"": expire(ending=_IS_SET, endless=_IS_SET),
+    b"NX": expire(ending=_NOTHING, endless=_IS_SET),
+    b"XX": expire(ending=_IS_SET, endless=_NOTHING),
+    b"GT": expire(ending=_only(Only.LONGER), endless=_NOTHING),
+    b"LT": expire(ending=_only(Only.SHORTER), endless=_only(Only.SHORTER)),
+}
+"""By its option. What has no TTL lasts for ever."""
 PERSIST = persist()
 DELETE_IF_EQUAL = release()
 CAD = release(free=-1)

@@ -4,7 +4,7 @@ Between two steps, others may change the state in which the key was found, as on
 So each step is right by itself: a try, a compare-and-delete, an extension by value.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lockd.clock import boottime_ns
@@ -12,13 +12,17 @@ from lockd.config.current import Current
 from lockd.core.errors import ErrorWord
 from lockd.core.errors import Kind as Meaning
 from lockd.core.leases import Holder, Lease, pid_and_uid
+from lockd.core.locks import ROUNDED_NS
 from lockd.core.plain_values import token_of, value_of
 from lockd.core.refusals import HELD_OUT
 from lockd.core.scripts.operations import (
     ANOTHERS,
+    OWN,
     Change,
+    ErrorReply,
     Kind,
     Left,
+    Listed,
     Operation,
     Place,
     Reply,
@@ -72,11 +76,9 @@ _TAKES = (Kind.ACQUIRE, Kind.ACQUIRE_OR_EXTEND)
 _HELD = tuple(state for state in State if state is not State.FREE)
 _CUT_SHORT = Refusal(ErrorWord.EXPIRED, "it can't be extended that far: it may not be held past max_hold")
 _NOT_SHORTENED = (
-    "ERR the TTL is shorter than what is left, and nothing was changed: another host may have extended the "
-    "lock by its value, and relies on that. Release it, or take it with a shorter TTL"
+    "ERR the TTL is shorter than what is left, and nothing was changed: only the agent that granted the "
+    "lock, and was not restarted since, can end it earlier. Release it, or take it with a shorter TTL"
 )
-_ROUNDED_NS = 1_000 * NS_PER_MS
-"""A TTL in whole seconds may be so much shorter than what is left."""
 _TRY_AGAIN = Refusal(ErrorWord.TIMEOUT, "it is taken and released too fast to look at: try again")
 
 
@@ -401,15 +403,14 @@ class OneKey:
 
     def _extend_value(self, value: bytes) -> None:
         """If the remaining TTL matters, it is looked at first: a lock without a TTL may be left as it is."""
-        ttl, endless = self._operation.ttl, self._operation.outcome(State.OWN_ENDLESS)
+        ttl, changes = self._operation.ttl, {self._operation.outcome(state).change for state in OWN}
         assert ttl is not None
         lease = self._ground.shared.locks.known(self._resource, token_of(value))
         if lease is not None and not ttl.adds:
-            if endless.change is Change.NONE and left_of(lease, boottime_ns()) is None:
-                self._says(Found(State.OWN_ENDLESS, value))
-            else:
-                self._set_ttl(self._says_of_others)
-        elif ttl.adds or endless.change is Change.NONE:
+            left_ms = left_of(lease, boottime_ns())
+            state = State.OWN_ENDLESS if left_ms is None else State.OWN
+            self._extend_found(Found(state, value, left_ms))
+        elif ttl.adds or ttl.only or len(changes) > 1:
             self._looks(self._extend_found)
         else:
             self._set_ttl(self._says_of_others)
@@ -417,11 +418,11 @@ class OneKey:
     def _extend_found(self, found: Found) -> None:
         outcome, ttl = self._operation.outcome(found.state), self._operation.ttl
         assert ttl is not None
-        if outcome.change is not Change.TTL:
+        assert self._ttl_ms is not None
+        if outcome.change is not Change.TTL or not ttl.is_set(self._ttl_ms, found.left_ms):
             self._says(found)
             return
         if ttl.adds:
-            assert self._ttl_ms is not None
             self._ttl_ms += found.left_ms or 0
             self._check_most()
         self._set_ttl(self._says_of_others)
@@ -431,8 +432,6 @@ class OneKey:
         assert value is not None
         if ttl_ms is None:
             not_mine()  # an acquire without a TTL leaves what is there as it is
-        elif self._would_shorten(value, ttl_ms):
-            self._answer(replies.error(_NOT_SHORTENED))
         elif self._ask_for_unknown("extend", value):
             self._is_named(value)
             self._begun_ns = boottime_ns()
@@ -440,14 +439,6 @@ class OneKey:
                 self._session, self._extended, lambda refusal: self._not_held(refusal, not_mine)
             )
             self._ground.shared.locks.set_ttl(self._resource, value, ttl_ms, reply, boottime_ns())
-
-    def _would_shorten(self, value: bytes, ttl_ms: int) -> bool:
-        """A lease with a TTL is never shortened (rule 2), and its app must not take it for one that was: it
-        would free the lock for nobody. One without a TTL is its agent's alone."""
-        lease = self._ground.shared.locks.known(self._resource, token_of(value))
-        if lease is None or not lease.holder.detached:
-            return False
-        return boottime_ns() + ttl_ms * NS_PER_MS + _ROUNDED_NS < lease.deadline_ns
 
     def _is_named(self, value: bytes) -> None:
         """Its app knows of it, whatever happened to the connection that should have told it."""
@@ -477,15 +468,19 @@ class OneKey:
         elif extended is not None and extended.fence is None:
             self._looks(self._is_extended_elsewhere)
         else:
-            self._says(Found(State.OWN, self._value, self._ttl_ms))
+            self._is_set()
+
+    def _is_set(self) -> None:
+        state = next(state for state in OWN if self._operation.outcome(state).change is not Change.NONE)
+        self._says(Found(state, self._value, self._ttl_ms, is_set=True))
 
     def _is_extended_elsewhere(self, found: Found) -> None:
         """Only the masters know how long a lease of another agent lasts."""
-        most_ms = (self._ttl_ms or 0) + _ROUNDED_NS // NS_PER_MS
+        most_ms = (self._ttl_ms or 0) + ROUNDED_NS // NS_PER_MS
         if found.stored == self._value and found.left_ms is not None and found.left_ms > most_ms:
             self._answer(replies.error(_NOT_SHORTENED))
         else:
-            self._says(Found(State.OWN, self._value, self._ttl_ms))
+            self._is_set()
 
     def _persist(self) -> None:
         lease = self._own_here()
@@ -561,7 +556,14 @@ _BEGINNINGS: dict[Kind, Callable[[OneKey], None]] = {
 
 def _depends(*said: Reply) -> bool:
     """On what is found."""
-    return any(isinstance(reply, Left) or reply in (Special.STORED,) for reply in said)
+    return any(reply is Special.STORED or isinstance(reply, Left) or _depends(*_in(reply)) for reply in said)
+
+
+def _in(reply: Reply) -> Sequence[Reply]:
+    """The parts of which it is made."""
+    if isinstance(reply, Listed):
+        return reply.items
+    return reply.text.parts if isinstance(reply, ErrorReply) else ()
 
 
 def check_places(operation: Operation, words: Words) -> None:
@@ -573,12 +575,21 @@ def check_places(operation: Operation, words: Words) -> None:
         operation.value,
         None if ttl is None else ttl.source,
         pushed_to,
+        *_places_in(*(outcome.reply for outcome in operation.outcomes)),
     )
     for place in places:
         if isinstance(place, Place) and place.of(words.keys, words.arguments) is None:
             raise BadRequest(f"ERR the script needs {place}, which was not given")
     if pushed_to is not None and words.at(pushed_to) == words.at(operation.key):
         raise BadRequest("ERR the list of the signal is the lock itself")
+
+
+def _places_in(*said: Reply) -> Iterator[Place]:
+    for reply in said:
+        if isinstance(reply, Place):
+            yield reply
+        else:
+            yield from _places_in(*_in(reply))
 
 
 def _value_in(operation: Operation, words: Words) -> bytes | None:

@@ -11,6 +11,7 @@ from lockd.core.scripts.operations import (
     Operation,
     Reply,
     Special,
+    Text,
 )
 from lockd.core.values import Refusal
 from lockd.server.commands.arguments import BadRequest, Misused, whole
@@ -34,7 +35,10 @@ _OTHER_VALUE = "ERR a lock keeps its value: the new value must equal the compare
 _NO_TTL = "ERR set a TTL (PX milliseconds): without one, an extended lock would never end"
 _GONE = replies.error("ERR its connection has ended")
 _NOT_KEPT = "ERR KEEPTTL is not supported: set PX milliseconds"
-_WOULD_STEAL = ErrorReply(b"TAKEN another holds it: SET XX would take it away from him")
+_ENDS_WITH_OPTION = "ERR a TTL of 0 or less releases the lock, without an option: use DEL key"
+_WOULD_STEAL = ErrorReply(
+    Text((b"TAKEN it is held with another value: a lock keeps its value until it is released",))
+)
 
 
 class Begun(Protocol):
@@ -138,10 +142,14 @@ class Preparing:
         return self._one(session, _READINGS[words[0].upper()], words[1])
 
     def _expire(self, session: Session, words: list[bytes]) -> Prepared:
-        ttl = ttl_of_expire(words[0].upper(), words[2])
+        ttl, option = ttl_of_expire(words[0].upper(), words[2]), b"".join(words[3:]).upper()
+        if len(words) > 4 or option not in known.EXPIRE:
+            raise Misused
+        if ttl.ms <= 0 and option:
+            raise BadRequest(_ENDS_WITH_OPTION)
         if ttl.ms <= 0:  # as in Redis
             return self._one(session, known.DELETE, words[1])
-        return self._one(session, known.EXPIRE, words[1], ttl=ttl)
+        return self._one(session, known.EXPIRE[option], words[1], ttl=ttl)
 
     def _persist(self, session: Session, words: list[bytes]) -> Prepared:
         return self._one(session, known.PERSIST, words[1])

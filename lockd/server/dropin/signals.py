@@ -1,5 +1,5 @@
-"""Lists with which libraries wake each other (python-redis-lock): a release puts an item into one, and
-clients that wait for the lock wait for the item (BLPOP).
+"""Lists with which libraries wake each other (python-redis-lock, walrus): a release puts an item into one,
+and clients that wait for the lock wait for the item (BLPOP).
 
 A release on this host adds an item. Releases on other hosts are not heard here, so waiting clients look now
 and then whether the lock is free. An item only says that a try may be worth it: the library still has to take
@@ -16,8 +16,8 @@ from lockd.server.dropin.looking import Looking, Seen
 from lockd.server.session import Session
 
 ITEM = b"1"
-LISTS = ((b"lock-signal:", b"lock:"),)
-"""The beginning of such a list's name, and of its lock's."""
+_LISTS = (b"lock-signal:", b"lock.event:")
+"""How the names of such lists begin: python-redis-lock's, walrus's. Their locks are called `lock:…`."""
 _LASTS_NS = 1_000 * NS_PER_MS
 _LOOKS_EVERY_S = 0.2
 _MOST = 1_000
@@ -25,7 +25,8 @@ _MOST = 1_000
 
 def lock_of(name: bytes) -> bytes | None:
     """The lock to which this list belongs."""
-    return next((lock + name.removeprefix(prefix) for prefix, lock in LISTS if name.startswith(prefix)), None)
+    begins = next((begins for begins in _LISTS if name.startswith(begins)), None)
+    return None if begins is None else b"lock:" + name.removeprefix(begins)
 
 
 class Signals:

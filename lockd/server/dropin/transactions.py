@@ -188,7 +188,7 @@ def _with_ttls(queued: list[list[bytes]]) -> list[list[bytes] | _WithTtl | int]:
 def _taken_before(before: list[list[bytes]], words: list[bytes]) -> int | None:
     """The place of the command that takes the lock of this EXPIRE: the last one that names its key, leaving
     out commands that read the same with a TTL and without."""
-    if words[0].upper() not in _EXPIRES:
+    if words[0].upper() not in _EXPIRES or [word.upper() for word in words[3:]] not in ([], [b"NX"]):
         return None
     about_it = (at for at in reversed(range(len(before))) if words[1] in before[at][1:])
     last = next((at for at in about_it if before[at][0].upper() not in _READ), None)

@@ -417,15 +417,81 @@ def test_a_ttl_is_extended_through_another_agent(host: Host, other: Host):
     assert left_ms(host) == [1_000] * 5
 
 
-@pytest.mark.parametrize("agent", ["its own", "another"])
-def test_a_ttl_is_never_shortened(host: Host, other: Host, agent: str):
-    """Whoever extended it meanwhile, through whatever agent, believes in that."""
-    app = locked(host, ttl_ms=30_000)
-    assert ttl_set(host if agent == "its own" else other, 500).code == "done"
-    assert ttl_set(other, 60_000).code == "done"
-    host.pass_ms(59_000)
+def test_one_with_a_shorter_ttl_is_given_back_at_that_time(host: Host, other: Host):
+    locked(host, ttl_ms=30_000)
+    told = ttl_set(host, 2_000)
+    assert told.extended.deadline_ns == host.time.now_ns + 2_000 * MS
+    host.pass_ms(1_999)
+    assert left_ms(host) == [28_001] * 5
+    host.pass_ms(2)
+    assert host.shown() == [None] * 5
+    assert locked(other).held
+    assert host.watched.count("released", "expired") == 1
+    host.pass_ms(300)
+    assert host.at_rest()
+
+
+@pytest.mark.parametrize("ttl_ms", [28_500, 29_500])
+def test_a_ttl_that_is_shorter_by_what_is_rounded_changes_nothing(host: Host, ttl_ms: int):
+    """Those are a second less than what is left at most: some libraries count in seconds."""
+    app = locked(host, ttl_ms=29_499)
+    assert ttl_set(host, ttl_ms).code == "done"
+    host.pass_ms(29_000)
     assert host.shown() == [app.held.nonce] * 5
-    assert left_ms(host) == [1_000] * 5
+
+
+@pytest.mark.parametrize("longer_ms", [4_000, 30_000, 60_000])
+def test_of_a_shorter_ttl_and_a_longer_one_the_later_counts(host: Host, longer_ms: int):
+    app = locked(host, ttl_ms=30_000)
+    assert ttl_set(host, 2_000).code == "done"
+    assert ttl_set(host, longer_ms).code == "done"
+    host.pass_ms(longer_ms - 1_000)
+    assert host.shown() == [app.held.nonce] * 5
+    host.pass_ms(1_001)
+    assert host.shown() == [None] * 5
+
+
+def test_what_another_agent_has_extended_is_not_shortened(host: Host, other: Host):
+    """Its app relies on what it was told there (rule 2)."""
+    app = locked(host, ttl_ms=30_000)
+    assert ttl_set(other, 20_000).code == "done"
+    assert ttl_set(host, 500).code == "ERR"
+    host.pass_ms(29_000)
+    assert host.shown() == [app.held.nonce] * 5
+
+
+def test_what_another_agent_extends_after_that_is_not_given_back(host: Host, other: Host):
+    """Even by less than the masters had it for in any case (rule 2)."""
+    app = locked(host, ttl_ms=30_000)
+    assert ttl_set(host, 2_000).code == "done"
+    host.pass_ms(1_000)
+    assert ttl_set(other, 20_000).code == "done"
+    host.pass_ms(20_000)
+    assert host.shown() == [app.held.nonce] * 5
+    host.pass_ms(9_001)
+    assert host.shown() == [None] * 5
+
+
+def test_an_extension_elsewhere_that_comes_in_the_middle_is_kept_or_refused(host: Host, other: Host):
+    """On masters that have given it back it is gone, on the others it stays: a quorum has either (rule 2)."""
+    app = locked(host, ttl_ms=30_000)
+    assert ttl_set(host, 2_000).code == "done"
+    host.pass_ms(1_000)
+    other.slow()
+    told = Answer()
+    other.locks.set_ttl(b"r", VALUE, 20_000, told, host.time.now_ns)
+    for master in range(3):
+        other.answer(master)
+    assert told.code == "done"
+    host.pass_ms(1_001)
+    assert host.shown() == [*[app.held.nonce] * 3, None, None]
+
+
+def test_only_the_agent_that_granted_it_shortens_it(host: Host, other: Host):
+    app = locked(host, ttl_ms=30_000)
+    assert ttl_set(other, 500).code == "done"  # server/dropin looks how long it lasts
+    host.pass_ms(29_000)
+    assert host.shown() == [app.held.nonce] * 5
 
 
 @EITHER

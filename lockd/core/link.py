@@ -20,7 +20,7 @@ from lockd.build import mypyc_attr
 from lockd.core.admission import Elsewhere, Numbered
 from lockd.core.answers import Flaw, Nonsense, flaw_of, is_of_release, one_line
 from lockd.core.ballots.attempt import Attempt
-from lockd.core.ballots.ballot import MISCOUNTS, NO_IDENTITY, TTL_TOO_LONG, Ballot
+from lockd.core.ballots.ballot import MISCOUNTS, NO_IDENTITY, NO_LEASE, TTL_TOO_LONG, Ballot
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
@@ -35,7 +35,12 @@ from lockd.core.stakes import Stock
 from lockd.core.validity import NEVER_NS, NS_PER_MS
 
 _VOTES = frozenset((Attempt, FenceRound, Extension, PutBack))
-_REFUSED = {NO_IDENTITY: "no_identity", TTL_TOO_LONG: "ttl_above_ceiling", MISCOUNTS: "miscounting"}
+_REFUSED = {
+    NO_IDENTITY: "no_identity",
+    TTL_TOO_LONG: "ttl_above_ceiling",
+    MISCOUNTS: "miscounting",
+    NO_LEASE: "no_lease",
+}
 _ADVICE = "wipe it and admit it again (see the runbook of LockdMasterMiscounting)"
 _FORGIVEN_NS = 60_000 * NS_PER_MS
 _FLUSHED_AGAIN_NS = 1_000 * NS_PER_MS
@@ -272,11 +277,11 @@ class Link:
         return 0
 
     def noticed(self, payload: object, now_ns: int) -> None:
-        """A notice from its master. Raises Nonsense, as `heard` does."""
+        """A notice that came through its master. Any agent may publish one, so an invalid one is nothing, and
+        not the master's fault."""
         notice = read(payload)
-        if notice is None:
-            raise Nonsense("it sent an invalid notice")
-        self._listener.noticed(self, notice, now_ns)
+        if notice is not None:
+            self._listener.noticed(self, notice, now_ns)
 
     def _voted(self, ballot: Any, payload: Any, sent_ns: int, reply: Any, now_ns: int) -> int:
         listener = self._listener
@@ -612,7 +617,8 @@ class Link:
     @property
     def counter_to_read(self) -> int | None:
         """The slot of the counter that was wrong: the master has no vote until it is right again (rule 6)."""
-        return self._wrong_slot if self.state is State.MISCOUNTING else None
+        has_counters = self.facts is not None and self.facts.has_counters
+        return self._wrong_slot if self.state is State.MISCOUNTING and has_counters else None
 
     def counter_read(self, slot: int, stored: str, master_us: int, now_ns: int) -> None:
         """Check whether the counter that was wrong is right again: the fault may have been in the master's

@@ -93,6 +93,7 @@ class MasterFacts:
     """What an agent reads from a master when it connects, and again every few seconds.
 
     aof_rewrite_ok: whether its last rewrite of the AOF worked; None if it does not say. No vote rests on it.
+    has_counters: False if somebody has put something else in the place of its fence counters.
     """
 
     run_id: str
@@ -105,6 +106,7 @@ class MasterFacts:
     memory: Memory = Memory()
     aof_rewrite_ok: bool | None = None
     copying: Copying = Copying()
+    has_counters: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,11 @@ def judge(
         return State.MISCONFIGURED, ", ".join(wrong)
     if facts.identity is None:
         return _without_identity(name, facts.keys)
+    if not facts.has_counters:
+        return (
+            State.MISCOUNTING,
+            "its fence counters are gone, and another key is there: wipe and admit it",
+        )
     return _judge_identity(name, configured, facts.identity, others)
 
 

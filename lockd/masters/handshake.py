@@ -9,7 +9,7 @@ from typing import Any
 from lockd.core.identities import Identity
 from lockd.core.membership import REQUIRED_SETTINGS, Copying, MasterFacts, Memory, State
 from lockd.masters import replies, scripts
-from lockd.masters.failures import MasterError, Unfit
+from lockd.masters.failures import MasterError, Unfit, is_of_another_type
 
 _MOST = (1 << 63) - 1
 _WORD = 1_024
@@ -44,10 +44,10 @@ async def read_facts(call: Ask) -> MasterFacts:
     if info.get("loading") == "1":
         return MasterFacts(run_id, version, role, 0, None, {}, loading=True)
     settings = [call("CONFIG", "GET", name) for name in REQUIRED_SETTINGS]
-    keys, identity, copied, *values = await asyncio.gather(
+    keys, identity, (copied, has_counters), *values = await asyncio.gather(
         call("DBSIZE"),
         call("HGETALL", scripts.IDENTITY_KEY),
-        call("HGET", scripts.FENCES_KEY, scripts.COPIED_FIELD),
+        _copied(call),
         *settings,
     )
     return MasterFacts(
@@ -59,8 +59,20 @@ async def read_facts(call: Ask) -> MasterFacts:
         settings={k: v for reply in values for k, v in _pairs(reply).items()},
         copying=Copying(_count(info, "connected_slaves"), _has_second_id(info), known=copied is not None),
         aof_rewrite_ok=_aof_rewrite_ok(info),
+        has_counters=has_counters,
         memory=Memory(*(_count(info, name) for name in ("used_memory", "maxmemory", "evicted_keys"))),
     )
+
+
+async def _copied(call: Ask) -> tuple[object, bool]:
+    """The mark of a copy, and whether there are counters at all where it is kept: an app host may have put
+    anything there."""
+    try:
+        return await call("HGET", scripts.FENCES_KEY, scripts.COPIED_FIELD), True
+    except MasterError as error:
+        if not is_of_another_type(error):
+            raise
+        return None, False
 
 
 def _aof_rewrite_ok(info: Mapping[str, str]) -> bool | None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 NOT_COUNTED = (
     "late", "connection_lost", "error", "clock", "state",
-    "no_identity", "ttl_above_ceiling", "miscounting", "nonsense",
+    "no_identity", "ttl_above_ceiling", "miscounting", "nonsense", "no_lease",
 )  # fmt: skip
 """Why the vote of a master did not count."""
 

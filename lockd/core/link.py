@@ -20,12 +20,13 @@ from lockd.build import mypyc_attr
 from lockd.core.admission import Elsewhere, Numbered
 from lockd.core.answers import Flaw, Nonsense, flaw_of, is_of_release, one_line
 from lockd.core.ballots.attempt import Attempt
-from lockd.core.ballots.ballot import MISCOUNTS, NO_IDENTITY, NO_LEASE, TTL_TOO_LONG, Ballot
+from lockd.core.ballots.ballot import MISCOUNTS, NO_IDENTITY, NO_LEASE, TTL_TOO_LONG, YES, Ballot
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.clocks import ClockWatch
+from lockd.core.counters import CountersSeen
 from lockd.core.debts import Debts, is_debt
 from lockd.core.fences import is_right_counter, largest_sane, slot_of
 from lockd.core.identities import FORMAT, Identity
@@ -108,6 +109,8 @@ class Listener(Protocol):
 
     def nonsense(self, link: Any) -> None: ...
 
+    def counter_fell(self, link: Any, slot: int) -> None: ...
+
     def broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None: ...
 
     def weigh(self, now_ns: int) -> None: ...
@@ -176,6 +179,7 @@ class Link:
         self._left_alone = False
         self._flushed_ns = -_FLUSHED_AGAIN_NS
         self._wrong_slot: int | None = None
+        self.counters = CountersSeen()
         self._is_there = False
         self._dropped = ""
         self._unfit = False
@@ -300,6 +304,8 @@ class Link:
             return 0
         # Whether it counts is known only after its clock has been looked at (rule 11).
         counts = listener.trusted & self.bit != 0
+        if ballot.__class__ is Attempt and status == YES and value > ballot.hint:
+            self.counters.named(ballot.slot, value)
         took_ns = now_ns - sent_ns
         if took_ns > self._patience.timeout_ns or status < 0 or not counts:
             listener.not_counted(self, self._why_not_counted(status, counts))
@@ -598,6 +604,8 @@ class Link:
         """Its facts were read, before it is introduced and again every few seconds. Afterwards
         `counter_to_read` says whether more has to be read."""
         before, self.facts = self.facts, facts
+        for slot in self.counters.fallen(facts):
+            self._listener.counter_fell(self, slot)
         if before is None or before.identity != facts.identity:
             self._take_members_digest(facts.identity, now_ns)
             self._listener.identity_changed(self, now_ns)

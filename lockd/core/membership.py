@@ -2,7 +2,7 @@
 link."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lockd.core.fences import SLOTS
@@ -93,7 +93,8 @@ class MasterFacts:
     """What an agent reads from a master when it connects, and again every few seconds.
 
     aof_rewrite_ok: whether its last rewrite of the AOF worked; None if it does not say. No vote rests on it.
-    has_counters: False if somebody has put something else in the place of its fence counters.
+    has_counters: False if somebody has put something else in the place of its fence counters. counters: some
+    of them, by slot.
     """
 
     run_id: str
@@ -107,6 +108,7 @@ class MasterFacts:
     aof_rewrite_ok: bool | None = None
     copying: Copying = Copying()
     has_counters: bool = True
+    counters: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

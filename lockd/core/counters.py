@@ -1,22 +1,24 @@
-"""What a master's fence counters were when this agent last read them. None may ever fall (rule 6): then somebody
-has written to it who is no agent, and fences that are given from now on may be below earlier ones. No vote rests
-on this: it is for people to be told.
+"""What a master's fence counters were when this agent last read them. None may ever fall (rule 6). If one
+does, somebody has written to the master who is no agent, and its next fences may be below earlier ones. No
+vote rests on this: it is for people to be told.
 """
 
 from lockd.core.fences import BLOCK, SLOTS
 from lockd.core.membership import MasterFacts
 
 AT_ONCE = 64
-"""How many are read with each look at a master: all of them in five minutes."""
+"""How many are read with each look at a master: all of them in six minutes. And as many with each look of those
+that were ahead of what a vote asked for: fences below them would be missed first."""
 
 
 class CountersSeen:
     """Of one master."""
 
-    __slots__ = ("_first", "_member", "_seen")
+    __slots__ = ("_ahead", "_first", "_member", "_seen")
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}
+        self._ahead: dict[int, None] = {}
         self._first = 0
         self._member: tuple[str, int] | None = None
         """The cluster's id and the number of its admission: a machine that was admitted anew counts anew."""
@@ -24,11 +26,15 @@ class CountersSeen:
     def next_slots(self) -> tuple[int, ...]:
         """The slots to be read with the next look."""
         first, self._first = self._first, (self._first + AT_ONCE) % SLOTS
-        return tuple(range(first, first + AT_ONCE))
+        return (*range(first, first + AT_ONCE), *self._ahead)
 
     def named(self, slot: int, fence: int) -> None:
         """It has given this block, above what it was asked for: its counter was ahead."""
         self._seen[slot] = max(fence + BLOCK - 1, self._seen.get(slot, 0))
+        self._ahead.pop(slot, None)
+        self._ahead[slot] = None
+        if len(self._ahead) > AT_ONCE:
+            del self._ahead[next(iter(self._ahead))]
 
     def fallen(self, facts: MasterFacts) -> list[int]:
         """The slots whose counters are lower than they were."""

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lockd.core.fences import BLOCK
+from lockd.core.fences import BLOCK, slot_of
+from lockd.dev.processes import LOOPBACK, master_settings
 from lockd.masters import scripts
 from tests.harness.app import App
 from tests.harness.cluster import Cluster
 from tests.harness.lockctl import lockctl
+from tests.harness.masters import running_masters, short_folder
 from tests.harness.on_masters import FENCES, lease_key, on
-from tests.harness.waiting import eventually
+from tests.harness.waiting import PATIENCE_S, eventually
 from tests.harness.wire import as_map
 from tests.redis.scripted import (
     ANOTHERS,
@@ -30,6 +34,7 @@ from tests.redis.scripted import (
     Scripted,
 )
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 KEY = lease_key(RESOURCE)
 PLACES = f"lockd:places:{RESOURCE}"
 SWEEP = (Path(scripts.__file__).parent / "scripts/plays/sweep.lua").read_text()
@@ -248,3 +253,57 @@ def test_a_master_without_counters_has_no_vote_and_says_what_to_do(cluster: Clus
     assert (row["name"], row["vote"]) == ("m1", 0)
     eventually(lambda: "wipe and admit it" in cluster.master_states()[0]["reason"], "and says why")
     assert app.lock("another", TTL_MS)
+
+
+def test_an_invalid_notice_blames_no_master(cluster: Cluster) -> None:
+    """Another app host may publish anything, as long as its masters take."""
+    host = socket.gethostname()
+    before = cluster.master_states()
+    for one in cluster.masters:
+        for text in ("", "nonsense", "turn 1a 9999 a", "x" * (1 << 20)):
+            assert on(one, "PUBLISH", f"lockd:host:{host}", text) == 1
+    assert App(cluster).lock(RESOURCE, TTL_MS)
+    assert [row["state"] for row in cluster.master_states()] == [row["state"] for row in before]
+    assert cluster.metric("lockd_master_nonsense_total", master="m1") == 0
+    assert cluster.metric("lockd_master_connects_total", master="m1") == 1
+
+
+def test_unread_replies_and_endless_requests_are_bounded(any_server: Path) -> None:
+    """By the settings that `lockd dev` and the role give a master."""
+    with short_folder() as folder, running_masters(folder, 1, any_server) as [master]:
+        asked = scripts.command("CONFIG", "GET", "*") * 1_000
+        with socket.create_connection((LOOPBACK, master.port)) as link:
+            link.settimeout(PATIENCE_S)
+            with pytest.raises(OSError):
+                while True:  # nothing of it is read
+                    link.sendall(asked)
+        with socket.create_connection((LOOPBACK, master.port)) as link:
+            link.sendall(b"*2\r\n$4\r\nPING\r\n$1048577\r\n")
+            assert b"invalid bulk length" in link.recv(1_000)
+        assert on(master, "INFO", "memory")["used_memory_peak"] < 64 << 20
+
+
+def test_the_role_gives_a_master_the_bounds_that_lockd_dev_gives_it(server_binary: Path) -> None:
+    role = (REPOSITORY / "ansible/roles/redis_master/templates/master.conf.j2").read_text()
+    dev = master_settings(Path("/x"), 1, server_binary)
+    names = ("client-query-buffer-limit", "proto-max-bulk-len", "maxmemory-clients")
+    names += ("lazyfree-lazy-user-del", "lazyfree-lazy-expire")
+    for name in names:
+        assert f"\n{name} {dev[name]}\n" in role
+    for limit in ("normal 8mb 4mb 10", "pubsub 8mb 4mb 10"):
+        assert f"\nclient-output-buffer-limit {limit}\n" in role
+        assert limit in str(dev["client-output-buffer-limit"])
+
+
+def test_an_agent_says_that_counters_fell(make_cluster: Callable[..., Cluster]) -> None:
+    """They were raised, others got fences above the clock, and then they were taken away (rule 6)."""
+    cluster = make_cluster(masters=1)
+    [master] = cluster.masters
+    slot = slot_of(RESOURCE.encode())
+    ahead = int(time.time() * 1e6) + 3_600_000_000
+    on(master, "HSET", FENCES, slot, ahead)
+    app = App(cluster)
+    assert app.lock(RESOURCE, TTL_MS)["fence"] > ahead
+    on(master, "DEL", FENCES)
+    # Each look reads 64 of them: all in five minutes.
+    eventually(lambda: cluster.metric("lockd_master_counters_fallen_total", master="m1") >= 1, "it is told")

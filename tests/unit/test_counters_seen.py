@@ -51,3 +51,12 @@ def test_all_counters_are_read_in_turn() -> None:
     seen = CountersSeen()
     assert sorted(slot for _ in range(SLOTS // AT_ONCE) for slot in seen.next_slots()) == list(range(SLOTS))
     assert seen.next_slots()[0] == 0
+
+
+def test_those_that_were_ahead_of_what_a_vote_asked_for_are_read_each_time() -> None:
+    seen = CountersSeen()
+    for slot in range(1_000, 1_000 + 2 * AT_ONCE):
+        seen.named(slot, 5)
+    seen.named(1_000 + AT_ONCE, 9)
+    for _ in range(2):
+        assert set(seen.next_slots()[AT_ONCE:]) == set(range(1_000 + AT_ONCE, 1_000 + 2 * AT_ONCE))

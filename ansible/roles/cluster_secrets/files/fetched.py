@@ -47,8 +47,8 @@ def without_masters_files(has: Mapping[str, str]) -> dict[str, str]:
 
 
 def chosen(given: Mapping[str, Any]) -> dict[str, bytes]:
-    """All that the hosts have, by its name in the folder. None is from two hosts, unless it is shared: then it
-    is what most masters have. Raises Differ."""
+    """All that the hosts have, by its name in the folder. What several have is what most of them have. Raises
+    Differ."""
     found: dict[str, list[bytes]] = {}
     for host, has in given["hosts"].items():
         trusted = has if host in given["masters"] else without_masters_files(has)

@@ -7,8 +7,8 @@ from lockd.core.fences import BLOCK, SLOTS
 from lockd.core.membership import MasterFacts
 
 AT_ONCE = 64
-"""How many are read with each look at a master: all of them in six minutes. And as many with each look of those
-that were ahead of what a vote asked for: fences below them would be missed first."""
+"""How many are read with each look at a master: all of them in six minutes. And with each look as many of
+those that were ahead of what a vote asked for."""
 
 
 class CountersSeen:

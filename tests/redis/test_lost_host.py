@@ -268,6 +268,12 @@ def test_an_invalid_notice_blames_no_master(cluster: Cluster) -> None:
     assert cluster.metric("lockd_master_connects_total", master="m1") == 1
 
 
+def ask_without_end(link: socket.socket, asked: bytes) -> None:
+    """And read nothing."""
+    while True:
+        link.sendall(asked)
+
+
 def test_unread_replies_and_endless_requests_are_bounded(any_server: Path) -> None:
     """By the settings that `lockd dev` and the role give a master."""
     with short_folder() as folder, running_masters(folder, 1, any_server) as [master]:
@@ -275,8 +281,7 @@ def test_unread_replies_and_endless_requests_are_bounded(any_server: Path) -> No
         with socket.create_connection((LOOPBACK, master.port)) as link:
             link.settimeout(PATIENCE_S)
             with pytest.raises(OSError):
-                while True:  # nothing of it is read
-                    link.sendall(asked)
+                ask_without_end(link, asked)
         with socket.create_connection((LOOPBACK, master.port)) as link:
             link.sendall(b"*2\r\n$4\r\nPING\r\n$1048577\r\n")
             assert b"invalid bulk length" in link.recv(1_000)
@@ -305,5 +310,4 @@ def test_an_agent_says_that_counters_fell(make_cluster: Callable[..., Cluster]) 
     app = App(cluster)
     assert app.lock(RESOURCE, TTL_MS)["fence"] > ahead
     on(master, "DEL", FENCES)
-    # Each look reads 64 of them: all in five minutes.
     eventually(lambda: cluster.metric("lockd_master_counters_fallen_total", master="m1") >= 1, "it is told")

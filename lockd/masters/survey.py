@@ -179,7 +179,7 @@ async def _copy_on(fleet: Fleet, link: Link, resource: bytes) -> tuple[int, Copy
     forgotten what is held. That is asked last, so that it covers what the master has shown."""
     key, known = scripts.LEASE_PREFIX + resource, link.identity
     lease, ttl_ms, cluster_id = await asyncio.gather(
-        _text_of(link, key),
+        _text(link.call("GET", key)),
         link.call("PTTL", key),
         link.call("HGET", scripts.IDENTITY_KEY, _CLUSTER_ID),
     )
@@ -188,10 +188,10 @@ async def _copy_on(fleet: Fleet, link: Link, resource: bytes) -> tuple[int, Copy
     return 1 << link.index, _copy(fleet, link, lease, ttl_ms)
 
 
-async def _text_of(link: Link, key: bytes) -> Any:
-    """'' for a key of another type."""
+async def _text(asked: "asyncio.Future[Any]") -> Any:
+    """What GET was answered; '' for a key of another type."""
     try:
-        return await link.call("GET", key)
+        return await asked
     except MasterError as error:
         if not is_of_another_type(error):
             raise

@@ -1,6 +1,6 @@
 """HOLDER, LOCKS and MASTERS: who holds what, on which masters, and the state of the masters."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import chain
@@ -39,6 +39,9 @@ _TOO_MANY = (
 )
 
 
+Listing = Callable[..., Coroutine[Any, Any, bytes | None]]
+
+
 class Listings:
     """Everything here may take one or many round trips to all masters, or a look at everything that is
     held."""
@@ -53,7 +56,7 @@ class Listings:
         self._fleet = fleet
         self._readings = readings
         self._surveys = Surveys(fleet, shared.turns)
-        self._listings_by_word = {
+        self._listings_by_word: dict[bytes, Listing] = {
             b"LOCAL": self.local_locks,
             b"NOLEASE": partial(self.locks, are_leases=False),
         }

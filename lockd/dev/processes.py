@@ -237,7 +237,7 @@ def master_settings(folder: Path, port: int, binary: Path) -> dict[str, str | No
         # No final RDB, which could fail a shutdown.
         "save": '""',
         "maxmemory": "256mb",
-        # As in the role's master.conf: what clients may have it keep for them. Redis 6.2 takes one kind a line.
+        # As in the role's master.conf: what clients may have it keep. Redis 6.2 takes one kind a line.
         "client-output-buffer-limit": "normal 8mb 4mb 10\nclient-output-buffer-limit pubsub 8mb 4mb 10",
         "client-query-buffer-limit": "8mb",
         "proto-max-bulk-len": "1mb",

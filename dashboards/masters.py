@@ -126,7 +126,7 @@ NOT_COUNTED = lines(
     "Votes not counted per second",
     "late: after the timeout. connection_lost: the outcome is unknown. clock: the clock is not trusted."
     " state, no_identity, ttl_above_ceiling: the master refused. miscounting, nonsense: the answer can't"
-    " be right.",
+    " be right. no_lease: somebody else than lockd has written there.",
     [
         ask(
             f"sum by (master, reason) ({per_second('lockd_master_votes_not_counted_total', OF_MASTER)}) > 0",

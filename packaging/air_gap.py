@@ -3,11 +3,13 @@
     python packaging/air_gap.py FOLDER [PYTHON ...]
 
 This repository, the agent's wheels for the hosts' Pythons (default: 3.11 and 3.13, Debian 12's and 13's),
-those of Ansible for the controller, and the names of the distribution's packages, by group of hosts.
+those of Ansible for the controller, and the names of the distribution's packages, by group of hosts. Prints
+the archive's SHA-256, to be compared where it is unpacked, and its path.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import re
@@ -25,9 +27,8 @@ import yaml
 REPOSITORY = Path(__file__).resolve().parents[1]
 ANSIBLE = REPOSITORY / "ansible"
 ROLE = ANSIBLE / "roles/lockd"
+FILES = ROLE / "files"
 PYTHONS = ("3.11", "3.13")
-# What the lab and the linters need is not needed to run plays.
-CONTROLLER = ("ansible",)
 
 
 def main() -> int:
@@ -42,12 +43,14 @@ def main() -> int:
             print(f"the agent's wheels for Python {python}", file=sys.stderr)
             build_wheels(stage / "wheels", python)
         print("Ansible's wheels for the controller", file=sys.stderr)
-        fetch_ansible(stage / "controller", project["optional-dependencies"]["lab"])
+        shutil.copyfile(FILES / "own.lock", stage / "lockd" / FILES.relative_to(REPOSITORY) / "own.lock")
+        fetch_ansible(stage / "controller")
         (stage / "packages.json").write_text(json.dumps(packages(), indent=2) + "\n")
         shutil.copyfile(Path(__file__).with_name("AIR-GAP.md"), stage / "README.md")
         archive = target / f"{name}.tar.gz"
         with tarfile.open(archive, "w:gz") as tar:
             tar.add(stage, arcname=name)
+    print(f"SHA-256: {hashlib.sha256(archive.read_bytes()).hexdigest()}")
     print(archive)
     return 0
 
@@ -76,11 +79,12 @@ def build_wheels(keep: Path, python: str) -> None:
         )  # fmt: skip
 
 
-def fetch_ansible(to: Path, wanted: list[str]) -> None:
-    needed = [one for one in wanted if re.match(r"[a-z-]+", one)[0] in CONTROLLER]  # type: ignore[index]
+def fetch_ansible(to: Path) -> None:
+    """Each file by its hash, here and where it is installed."""
+    lock = FILES / "controller.lock"
     pip = (sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check")
-    run(*pip, "--only-binary=:all:", "--dest", to, *needed)
-    (to / "requirements.txt").write_text("".join(f"{one}\n" for one in needed))
+    run(*pip, "--only-binary=:all:", "--require-hashes", "--dest", to, "--requirement", lock)
+    shutil.copyfile(lock, to / "requirements.txt")
 
 
 def packages() -> dict[str, list[str]]:

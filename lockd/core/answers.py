@@ -16,6 +16,7 @@ from lockd.core.ballots.ballot import (
     MISCOUNTS,
     MISSING,
     NO_IDENTITY,
+    NO_LEASE,
     OTHERS,
     PUT_BACK,
     RESERVED,
@@ -66,7 +67,7 @@ _UNUSED = range(-(1 << 63), 1 << 63)
 _BOUNDS: dict[type[Ballot], dict[int, range]] = {
     Attempt: {
         YES: _FENCE, OTHERS: _TTL_MS, ASKED: _TTL_MS, RESERVED: _GRACE_MS,
-        NO_IDENTITY: _ZERO, TTL_TOO_LONG: _UNUSED, MISCOUNTS: _UNUSED,
+        NO_IDENTITY: _ZERO, TTL_TOO_LONG: _UNUSED, MISCOUNTS: _UNUSED, NO_LEASE: _ZERO,
     },
     FenceRound: {
         YES: _FENCE, OTHERS: _FENCE, MISSING: _ZERO,

@@ -105,6 +105,9 @@ class Fleet(Generic[AnyLink]):
     def nonsense(self, link: AnyLink) -> None:
         """This master has sent nonsense."""
 
+    def counter_fell(self, link: AnyLink, slot: int) -> None:
+        """A fence counter of this master is lower than it was."""
+
     def noticed(self, link: AnyLink, notice: Notice, now_ns: int) -> None:
         """This master has sent a notice."""
         raise NotImplementedError

@@ -15,7 +15,9 @@ from lockd.core.membership import State
 
 @dataclass(frozen=True, slots=True)
 class ReadFacts:
-    """The answer is its MasterFacts."""
+    """The answer is its MasterFacts, with the fence counters of these slots."""
+
+    slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def beat(link: Link, now_ns: Now) -> Steps:
 
 
 def _look(link: Link, now_ns: Now) -> Generator[Step, Any, None]:
-    link.inspected((yield ReadFacts()), now_ns())
+    link.inspected((yield ReadFacts(link.counters.next_slots())), now_ns())
     if link.copy_to_write_down:
         yield NoteCopy()
     slot = link.counter_to_read

@@ -20,12 +20,13 @@ from lockd.build import mypyc_attr
 from lockd.core.admission import Elsewhere, Numbered
 from lockd.core.answers import Flaw, Nonsense, flaw_of, is_of_release, one_line
 from lockd.core.ballots.attempt import Attempt
-from lockd.core.ballots.ballot import MISCOUNTS, NO_IDENTITY, TTL_TOO_LONG, Ballot
+from lockd.core.ballots.ballot import MISCOUNTS, NO_IDENTITY, NO_LEASE, TTL_TOO_LONG, YES, Ballot
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.clocks import ClockWatch
+from lockd.core.counters import CountersSeen
 from lockd.core.debts import Debts, is_debt
 from lockd.core.fences import is_right_counter, largest_sane, slot_of
 from lockd.core.identities import FORMAT, Identity
@@ -35,7 +36,12 @@ from lockd.core.stakes import Stock
 from lockd.core.validity import NEVER_NS, NS_PER_MS
 
 _VOTES = frozenset((Attempt, FenceRound, Extension, PutBack))
-_REFUSED = {NO_IDENTITY: "no_identity", TTL_TOO_LONG: "ttl_above_ceiling", MISCOUNTS: "miscounting"}
+_REFUSED = {
+    NO_IDENTITY: "no_identity",
+    TTL_TOO_LONG: "ttl_above_ceiling",
+    MISCOUNTS: "miscounting",
+    NO_LEASE: "no_lease",
+}
 _ADVICE = "wipe it and admit it again (see the runbook of LockdMasterMiscounting)"
 _FORGIVEN_NS = 60_000 * NS_PER_MS
 _FLUSHED_AGAIN_NS = 1_000 * NS_PER_MS
@@ -102,6 +108,8 @@ class Listener(Protocol):
     def not_counted(self, link: Any, why: str) -> None: ...
 
     def nonsense(self, link: Any) -> None: ...
+
+    def counter_fell(self, link: Any, slot: int) -> None: ...
 
     def broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None: ...
 
@@ -171,6 +179,7 @@ class Link:
         self._left_alone = False
         self._flushed_ns = -_FLUSHED_AGAIN_NS
         self._wrong_slot: int | None = None
+        self.counters = CountersSeen()
         self._is_there = False
         self._dropped = ""
         self._unfit = False
@@ -272,11 +281,11 @@ class Link:
         return 0
 
     def noticed(self, payload: object, now_ns: int) -> None:
-        """A notice from its master. Raises Nonsense, as `heard` does."""
+        """A notice that came through its master. Any agent may publish one, so an invalid one is nothing, and
+        not the master's fault."""
         notice = read(payload)
-        if notice is None:
-            raise Nonsense("it sent an invalid notice")
-        self._listener.noticed(self, notice, now_ns)
+        if notice is not None:
+            self._listener.noticed(self, notice, now_ns)
 
     def _voted(self, ballot: Any, payload: Any, sent_ns: int, reply: Any, now_ns: int) -> int:
         listener = self._listener
@@ -295,6 +304,8 @@ class Link:
             return 0
         # Whether it counts is known only after its clock has been looked at (rule 11).
         counts = listener.trusted & self.bit != 0
+        if ballot.__class__ is Attempt and status == YES and value > ballot.hint:
+            self.counters.named(ballot.slot, value)
         took_ns = now_ns - sent_ns
         if took_ns > self._patience.timeout_ns or status < 0 or not counts:
             listener.not_counted(self, self._why_not_counted(status, counts))
@@ -593,6 +604,8 @@ class Link:
         """Its facts were read, before it is introduced and again every few seconds. Afterwards
         `counter_to_read` says whether more has to be read."""
         before, self.facts = self.facts, facts
+        for slot in self.counters.fallen(facts):
+            self._listener.counter_fell(self, slot)
         if before is None or before.identity != facts.identity:
             self._take_members_digest(facts.identity, now_ns)
             self._listener.identity_changed(self, now_ns)
@@ -612,7 +625,8 @@ class Link:
     @property
     def counter_to_read(self) -> int | None:
         """The slot of the counter that was wrong: the master has no vote until it is right again (rule 6)."""
-        return self._wrong_slot if self.state is State.MISCOUNTING else None
+        has_counters = self.facts is not None and self.facts.has_counters
+        return self._wrong_slot if self.state is State.MISCOUNTING and has_counters else None
 
     def counter_read(self, slot: int, stored: str, master_us: int, now_ns: int) -> None:
         """Check whether the counter that was wrong is right again: the fault may have been in the master's

@@ -2,7 +2,7 @@
 link."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lockd.core.fences import SLOTS
@@ -93,6 +93,8 @@ class MasterFacts:
     """What an agent reads from a master when it connects, and again every few seconds.
 
     aof_rewrite_ok: whether its last rewrite of the AOF worked; None if it does not say. No vote rests on it.
+    has_counters: False if somebody has put something else in the place of its fence counters. counters: some
+    of them, by slot.
     """
 
     run_id: str
@@ -105,6 +107,8 @@ class MasterFacts:
     memory: Memory = Memory()
     aof_rewrite_ok: bool | None = None
     copying: Copying = Copying()
+    has_counters: bool = True
+    counters: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,11 @@ def judge(
         return State.MISCONFIGURED, ", ".join(wrong)
     if facts.identity is None:
         return _without_identity(name, facts.keys)
+    if not facts.has_counters:
+        return (
+            State.MISCOUNTING,
+            "its fence counters are gone, and another key is there: wipe and admit it",
+        )
     return _judge_identity(name, configured, facts.identity, others)
 
 

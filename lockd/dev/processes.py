@@ -237,6 +237,12 @@ def master_settings(folder: Path, port: int, binary: Path) -> dict[str, str | No
         # No final RDB, which could fail a shutdown.
         "save": '""',
         "maxmemory": "256mb",
+        # As in the role's master.conf: what clients may have it keep. Redis 6.2 takes one kind a line.
+        "client-output-buffer-limit": "normal 8mb 4mb 10\nclient-output-buffer-limit pubsub 8mb 4mb 10",
+        "client-query-buffer-limit": "8mb",
+        "proto-max-bulk-len": "1mb",
+        "lazyfree-lazy-user-del": "yes",
+        "lazyfree-lazy-expire": "yes",
         "latency-monitor-threshold": "5",
         "tcp-keepalive": "60",
         "timeout": "0",
@@ -245,6 +251,7 @@ def master_settings(folder: Path, port: int, binary: Path) -> dict[str, str | No
     if server_version(binary)[1:] >= (7, 0):
         for setting in ("enable-debug-command", "enable-module-command", "enable-protected-configs"):
             settings[setting] = "no"
+        settings["maxmemory-clients"] = "128mb"
     return settings
 
 

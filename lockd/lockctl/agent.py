@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import redis
 
 ANSWER_WITHIN_S = 10.0
+LISTING_WITHIN_S = 120.0
+"""Reading everything that the masters hold takes longer than a lock."""
 _AS_APPS = ("LOCK", "UNLOCK", "EXTEND")
 """Nothing is locked on the operators' socket."""
 

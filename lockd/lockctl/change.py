@@ -14,7 +14,9 @@ from typing import IO, Any, Protocol
 
 import click
 
+from lockd.core.errors import ErrorWord
 from lockd.lockctl.agent import AgentClient, Row
+from lockd.lockctl.errors import Refused
 from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.printing import json_option, print_holder, print_json
 from lockd.lockctl.words import Name
@@ -40,9 +42,19 @@ def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: bytes)
     host only the lease that was shown is removed: if the resource has a new holder by then, nothing happens.
     On another host the current holder there loses it: only the agent of that host knows the individual
     leases.
+
+    If there is no lease, but something that somebody else than lockd has written to the masters, that is
+    removed without asking.
     """
-    held = agent.ask("HOLDER", resource)
+    try:
+        held = agent.ask("HOLDER", resource)
+    except Refused as refused:
+        if refused.code != ErrorWord.NOQUORUM or not _cleared(agent, resource, as_json):
+            raise
+        return ExitStatus.DONE
     if held is None:
+        if _cleared(agent, resource, as_json):
+            return ExitStatus.DONE
         click.echo(f"lockctl: {printable(resource)} is free: there is nothing to release", err=True)
         return ExitStatus.NO
     if not yes:
@@ -64,6 +76,21 @@ def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: bytes)
             f"released {printable(resource)}: {held['holder']} deleted on {deleted} of {held['of']} masters"
         )
     return ExitStatus.DONE
+
+
+def _cleared(agent: AgentClient, resource: bytes, as_json: bool) -> bool:
+    """Whether there was something else than a lease, which is gone now."""
+    try:
+        deleted = agent.ask("FORCERELEASE", resource, "NOLEASE")
+    except Refused as refused:
+        if refused.code != ErrorWord.NOTHELD:
+            raise
+        return False
+    if as_json:
+        print_json({"resource": shown(resource), "holder": None, "deleted_on": deleted})
+    else:
+        click.echo(f"cleared {printable(resource)} on {deleted} masters: there was no lease")
+    return True
 
 
 class Writer:

@@ -25,6 +25,7 @@ from lockd.core.errors import ErrorWord
 from lockd.core.slewing import MOST_PPM
 from lockd.core.validity import NS_PER_MS
 from lockd.core.values import quorum_of
+from lockd.lockctl.agent import LISTING_WITHIN_S
 from lockd.lockctl.errors import Refused, Unreachable
 
 SLOW_PING_US = 100_000
@@ -228,6 +229,7 @@ def examine(ask: Ask, socket_path: str, config_path: str | None = None) -> list[
         masters = [MasterRow.from_row(row) for row in ask("MASTERS")]
         held = [LeaseRow.from_row(row) for row in ask("LOCKS", "*", "LOCAL") if not row.get("lost")]
         connected = Connected.from_info(ask("INFO", "processes"))
+        spoilt = _no_leases(ask)
     except (Refused, Unreachable) as error:
         return [*findings, no_answer(error)]
     canary = fly_canary(ask)
@@ -249,6 +251,7 @@ def examine(ask: Ask, socket_path: str, config_path: str | None = None) -> list[
         *check_fences(canary.grants),
         *check_boottime(canary.grants),
         *check_leases(held),
+        *check_keys(spoilt),
         *check_owners(connected),
         *check_dropin(agent, held),
     ]
@@ -259,6 +262,15 @@ def _ask_agent(ask: Ask) -> AgentAnswer:
     started_ns = time.monotonic_ns()
     ask("PING")
     return AgentAnswer((time.monotonic_ns() - started_ns) // 1000, ask("INFO"))
+
+
+def _no_leases(ask: Ask) -> list[str]:
+    """What has the name of a lease on the masters, and is none. None is named where too few masters answer:
+    check_quorum says that."""
+    try:
+        return [str(row["resource"]) for row in ask("LOCKS", "*", "NOLEASE", within_s=LISTING_WITHIN_S)]
+    except Refused:
+        return []
 
 
 def fly_canary(ask: Ask, times: int = 2) -> CanaryRun:
@@ -668,3 +680,16 @@ def check_leases(held: Sequence[LeaseRow]) -> list[Finding]:
     more = f" and {len(thin) - 5} more" if len(thin) > 5 else ""
     then = "renewals put them back when the masters return; detached leases stay as they are until extended"
     return [Finding("leases", Severity.WARNING, f"on fewer than all masters: {named}{more}", then)]
+
+
+def check_keys(spoilt: Sequence[str]) -> list[Finding]:
+    """Has somebody else than lockd put something on the masters under a lease's name? It is nobody's vote."""
+    if not spoilt:
+        return []
+    named, more = ", ".join(spoilt[:5]), f" and {len(spoilt) - 5} more" if len(spoilt) > 5 else ""
+    what = f"somebody else than lockd has written to the masters: {named}{more} can't be locked"
+    then = (
+        "find out which host wrote them, and shut it out: see LockdVotesRefused.md. Each ends by itself a "
+        "max TTL after somebody has tried to lock it, or at once by lockctl force-release"
+    )
+    return [Finding("keys", Severity.FAILURE, what, then)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lockd.core.values import quorum_of
-from lockd.lockctl.agent import AgentClient, Row
+from lockd.lockctl.agent import LISTING_WITHIN_S, AgentClient, Row
 from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.printing import (
     Column,
@@ -29,9 +29,6 @@ from lockd.text import format_ms, printable
 
 if TYPE_CHECKING:
     from lockd.lockctl.doctor import Finding
-
-# Reading everything that the masters hold takes longer than a lock.
-LISTING_WITHIN_S = 120.0
 
 # The column at which the texts of findings begin, and the least width for which their lines are broken.
 _INDENT = 24

@@ -34,6 +34,8 @@ class Gauge(Protocol):
 
     def nonsense(self, master: int) -> None: ...
 
+    def counter_fell(self, master: int, slot: int) -> None: ...
+
 
 class Fleet(fleet.Fleet[Link]):
     """All masters of the configuration."""
@@ -144,6 +146,9 @@ class Fleet(fleet.Fleet[Link]):
 
     def nonsense(self, link: Link) -> None:
         self._gauge.nonsense(link.index)
+
+    def counter_fell(self, link: Link, slot: int) -> None:
+        self._gauge.counter_fell(link.index, slot)
 
     # Life
 

@@ -11,9 +11,10 @@ import re
 
 UNFINISHED = object()
 """What hiredis returns, because we ask it to, when it has no complete reply: False is a reply in RESP3."""
-LONGEST_BYTES = 1 << 20
-"""The largest text. The largest that is asked for (a page of leases, all fence counters) is a third of
-this."""
+LONGEST_BYTES = 1 << 21
+"""The largest text. The largest that is asked for (a page of leases, all fence counters) is a quarter of
+this. A notice is half of this at most (proto-max-bulk-len of the masters): another app host may publish
+anything, and no master is to blame for it."""
 MOST_ELEMENTS = 1 << 15
 """The longest array. All fence counters are 8,192."""
 _LONGEST_LINE = 4096

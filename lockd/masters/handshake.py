@@ -3,13 +3,13 @@ be trusted with a vote."""
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lockd.core.identities import Identity
 from lockd.core.membership import REQUIRED_SETTINGS, Copying, MasterFacts, Memory, State
 from lockd.masters import replies, scripts
-from lockd.masters.failures import MasterError, Unfit
+from lockd.masters.failures import MasterError, Unfit, is_of_another_type
 
 _MOST = (1 << 63) - 1
 _WORD = 1_024
@@ -32,8 +32,9 @@ async def log_in(call: Ask, username: str | None, password: str | None) -> tuple
     return replies.integer(session, 1, _MOST), True
 
 
-async def read_facts(call: Ask) -> MasterFacts:
-    """What `judge` needs to know. A master that is loading its data answers only INFO."""
+async def read_facts(call: Ask, slots: Sequence[int]) -> MasterFacts:
+    """What `judge` needs to know, and the fence counters of these slots. A master that is loading its data
+    answers only INFO."""
     info = _fields(replies.text(await call("INFO")))
     version = (
         f"Valkey {info['valkey_version'][:_WORD]}"
@@ -44,10 +45,10 @@ async def read_facts(call: Ask) -> MasterFacts:
     if info.get("loading") == "1":
         return MasterFacts(run_id, version, role, 0, None, {}, loading=True)
     settings = [call("CONFIG", "GET", name) for name in REQUIRED_SETTINGS]
-    keys, identity, copied, *values = await asyncio.gather(
+    keys, identity, counted, *values = await asyncio.gather(
         call("DBSIZE"),
         call("HGETALL", scripts.IDENTITY_KEY),
-        call("HGET", scripts.FENCES_KEY, scripts.COPIED_FIELD),
+        _counted(call, slots),
         *settings,
     )
     return MasterFacts(
@@ -57,10 +58,30 @@ async def read_facts(call: Ask) -> MasterFacts:
         keys=replies.integer(keys, 0, _MOST),
         identity=Identity.parse(_pairs(identity)),
         settings={k: v for reply in values for k, v in _pairs(reply).items()},
-        copying=Copying(_count(info, "connected_slaves"), _has_second_id(info), known=copied is not None),
+        copying=Copying(_count(info, "connected_slaves"), _has_second_id(info), known=counted[0] is not None),
         aof_rewrite_ok=_aof_rewrite_ok(info),
+        has_counters=len(counted) > 1,
+        counters=_counters(slots, counted[1:]),
         memory=Memory(*(_count(info, name) for name in ("used_memory", "maxmemory", "evicted_keys"))),
     )
+
+
+async def _counted(call: Ask, slots: Sequence[int]) -> Sequence[bytes | None]:
+    """The mark of a copy, and behind it these counters; nothing where they should be is a hash: an app host
+    may have put anything there."""
+    try:
+        stored = await call("HMGET", scripts.FENCES_KEY, scripts.COPIED_FIELD, *slots)
+    except MasterError as error:
+        if not is_of_another_type(error):
+            raise
+        return (None,)
+    return replies.texts(stored, 1 + len(slots))
+
+
+def _counters(slots: Sequence[int], stored: Sequence[bytes | None]) -> dict[int, int]:
+    """Without those that are no numbers: they give no vote as it is."""
+    words = zip(slots, (word or b"0" for word in stored), strict=False)
+    return {slot: int(word) for slot, word in words if word.isdigit() and len(word) <= 16}
 
 
 def _aof_rewrite_ok(info: Mapping[str, str]) -> bool | None:

@@ -275,8 +275,8 @@ class Link(link.Link):
 
     async def _take(self, step: introduction.Step) -> Any:
         match step:
-            case introduction.ReadFacts():
-                return await handshake.read_facts(self.call)
+            case introduction.ReadFacts(slots):
+                return await handshake.read_facts(self.call, slots)
             case introduction.NoteCopy():
                 with suppress(MasterError):
                     await self.call("HSET", scripts.FENCES_KEY, scripts.COPIED_FIELD, "1")

@@ -42,6 +42,15 @@ def flags(reply: object, count: int) -> list[int]:
     return [integer(flag, 0, 1) for flag in reply]
 
 
+def texts(reply: object, count: int) -> list[bytes | None]:
+    """A list of this many texts, of which some are missing."""
+    if reply.__class__ is not list or len(reply) != count:
+        raise Nonsense(f"{_kind(reply)} where {count} were expected")
+    if not all(isinstance(word, bytes | None) for word in reply):
+        raise Nonsense("a list of something else where texts were expected")
+    return reply
+
+
 def time_us(reply: object, highest: int) -> int:
     """TIME: seconds and microseconds."""
     if reply.__class__ is not list or len(reply) != 2:

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from lockd.clock import boottime_ns
+from lockd.core.answers import NONCE_CHARS
 from lockd.core.ballots.release import How
 from lockd.core.plain_values import value_of
 from lockd.masters import scripts
-from lockd.masters.failures import MasterError
+from lockd.masters.failures import MasterError, is_of_another_type
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
 
@@ -47,6 +48,9 @@ _LEASE = re.compile(
     rb"(?:\Z| (?:p[0-9]{1,18}(?: =|\Z)|=|))(.*)",
     re.DOTALL,
 )
+_RESERVED = b"reserved "
+_GONE = -2
+"""PTTL of a key that ended after it was read."""
 _CURSOR = re.compile(rb"[0-9]{1,20}\Z")
 
 
@@ -57,7 +61,10 @@ class NoPage(MasterError):
 @dataclass(frozen=True, slots=True)
 class Copy:
     """One master's copy of a tenure. pid, uid: the first process that had it; nobody follows it if the lease
-    is `detached`. value: chosen by its app, if others may see it (core/plain_values.py)."""
+    is `detached`. value: chosen by its app, if others may see it (core/plain_values.py).
+
+    If somebody else than our scripts has put there what is no lease, it has no host, and `nonce` is how a
+    release by force names it."""
 
     master: int
     nonce: bytes
@@ -69,10 +76,15 @@ class Copy:
     detached: bool
     value: bytes | None = None
 
+    @property
+    def is_lease(self) -> bool:
+        return self.host != b""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The copies of one resource's leases, and which masters answered, as bits."""
+    """The copies of one resource's leases, and which masters said what they have, as bits. A key that is no
+    lease says nothing: it may have been put over one."""
 
     answered: int
     copies: list[Copy]
@@ -154,7 +166,8 @@ async def _copies_of(fleet: Fleet, resource: bytes, is_enough: Callable[[Found],
             _raise_our_own(answers)
             told = [answer for answer in answers if not isinstance(answer, BaseException)]
             shown = [copy for _, copy in told if copy is not None]
-            found = Found(found.answered | sum(bit for bit, _ in told), [*found.copies, *shown])
+            said = sum(bit for bit, copy in told if copy is None or copy.is_lease)
+            found = Found(found.answered | said, [*found.copies, *shown])
     finally:
         for task in left:
             task.cancel()
@@ -166,13 +179,23 @@ async def _copy_on(fleet: Fleet, link: Link, resource: bytes) -> tuple[int, Copy
     forgotten what is held. That is asked last, so that it covers what the master has shown."""
     key, known = scripts.LEASE_PREFIX + resource, link.identity
     lease, ttl_ms, cluster_id = await asyncio.gather(
-        link.call("GET", key),
+        _text(link.call("GET", key)),
         link.call("PTTL", key),
         link.call("HGET", scripts.IDENTITY_KEY, _CLUSTER_ID),
     )
     if known is not None and known.cluster_id and cluster_id != known.cluster_id.encode():
         raise MasterError("it is not the member that it was")
     return 1 << link.index, _copy(fleet, link, lease, ttl_ms)
+
+
+async def _text(asked: "asyncio.Future[Any]") -> Any:
+    """What GET was answered; '' for a key of another type."""
+    try:
+        return await asked
+    except MasterError as error:
+        if not is_of_another_type(error):
+            raise
+        return b""
 
 
 def _is_enough(fleet: Fleet, found: Found) -> bool:
@@ -279,7 +302,8 @@ def strongest(copies: Iterable[Copy]) -> list[Copy] | None:
     """The copies of the lease that most masters show; None when none shows any."""
     by_token = defaultdict[bytes, list[Copy]](list)
     for copy in copies:
-        by_token[copy.nonce].append(copy)
+        if copy.is_lease:
+            by_token[copy.nonce].append(copy)
     return max(by_token.values(), key=lambda same: (len(same), max(c.ttl_ms for c in same)), default=None)
 
 
@@ -299,12 +323,14 @@ def _resource_in(key: Any) -> bytes:
 
 
 def _copy(fleet: Fleet, link: Link, lease: Any, ttl_ms: Any) -> Copy | None:
-    """None when there is no lease. NoPage when no sane master would answer this."""
+    """None when it is free. NoPage when no sane master would answer this."""
     if not isinstance(lease, bytes | None) or not isinstance(ttl_ms, int):
         raise NoPage("a lease or its TTL is of another type")
-    found = _LEASE.match(lease) if lease is not None else None
-    if found is None or not 0 <= ttl_ms < 1 << 53:
+    if lease is None or ttl_ms == _GONE or lease.startswith(_RESERVED):
         return None
+    found = _LEASE.match(lease)
+    if found is None or not 0 <= ttl_ms < 1 << 53:
+        return Copy(link.index, lease[:NONCE_CHARS], b"", 0, 0, max(0, ttl_ms), 0, detached=True)
     nonce, granted_us, max_hold_ms, host, pid, uid, token = found.groups()
     master_us = (boottime_ns() + fleet.clocks.watches[link.index].offset_ns) // 1000
     held_ms = max(0, (master_us - int(granted_us)) // 1000)

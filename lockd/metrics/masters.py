@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 NOT_COUNTED = (
     "late", "connection_lost", "error", "clock", "state",
-    "no_identity", "ttl_above_ceiling", "miscounting", "nonsense",
+    "no_identity", "ttl_above_ceiling", "miscounting", "nonsense", "no_lease",
 )  # fmt: skip
 """Why the vote of a master did not count."""
 
@@ -50,6 +50,9 @@ class MasterCounts(Measured):
     master_nonsense = counted(
         "Connections to a master that were closed because of an answer that makes no sense.", int
     )
+    master_counters_fallen = counted(
+        "Fence counters of a master that were lower than when this agent had read them before.", int
+    )
 
     def __init__(self, timeout_ms: int) -> None:
         super().__init__()
@@ -83,6 +86,10 @@ class MasterMetrics:
     def nonsense(self, master: int) -> None:
         """A connection was given up because of what its master sent on it."""
         self._counts(master).master_nonsense += 1
+
+    def counter_fell(self, master: int, slot: int) -> None:
+        """A fence counter of this master is lower than it was."""
+        self._counts(master).master_counters_fallen += 1
 
     def _counts(self, master: int) -> MasterCounts:
         return self._of[master][1]

@@ -173,6 +173,7 @@ class Fleet:
         yield counter("lockd_master_votes_not_counted_total", 0.002, master=master, reason="late")
         yield counter("lockd_master_connects_total", 0, master=master)
         yield counter("lockd_master_nonsense_total", 0, master=master)
+        yield counter("lockd_master_counters_fallen_total", 0, master=master)
         yield counter("lockd_master_clock_jumps_total", 0, master=master)
         for question, typical in (("vote", far), ("probe", far / 3)):
             yield from histogram(

@@ -125,6 +125,8 @@ class ModelledMaster:
                 return encoded([b"%d" % word for pair in self.store.counters.items() for word in pair])
             case b"HGET", [key, field]:
                 return encoded(self._field(key, field))
+            case b"HMGET", [key, *fields]:
+                return encoded([self._field(key, field) for field in fields])
             case b"CLIENT", [b"ID", *_]:
                 return encoded(self.connections)
             case _:

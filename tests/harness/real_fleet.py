@@ -23,6 +23,8 @@ class NoGauge:
 
     def nonsense(self, master: int) -> None: ...
 
+    def counter_fell(self, master: int, slot: int) -> None: ...
+
 
 Broke = Callable[[Ballot, Exception, int], None]
 

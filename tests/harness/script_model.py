@@ -23,6 +23,7 @@ from lockd.core.leases import on_masters
 _TEXT = re.compile(rb"([^ ]+) ([0-9]+) ([0-9]+)( [^ ]+ [0-9]+ [0-9]+)(?: p([0-9]+))?(?: =(.*))?", re.DOTALL)
 
 _RESERVED = b"reserved "
+ENDLESS_MS = 1 << 60
 
 Answer = tuple[int, int] | tuple[int, int, bytes]
 """Status and value, as the scripts return them in front of their time; and the nonce behind it, if any."""
@@ -39,10 +40,18 @@ def own_of(release: Release) -> Own | None:
 
 @dataclass(slots=True)
 class Key:
-    """A lease on a master. `text` reads as the scripts write it: nonce, when granted (us), and the rest."""
+    """A lease on a master. `text` reads as the scripts write it: nonce, when granted (us), and the rest. Or
+    somebody else has put any text there, or a key of another type, which has none here."""
 
     text: bytes
     expires_ms: int
+
+    @property
+    def is_lease(self) -> bool:
+        return _TEXT.fullmatch(self.text) is not None
+
+    def left_ms(self, now_ms: int) -> int:
+        return -1 if self.expires_ms == ENDLESS_MS else self.expires_ms - now_ms
 
     @property
     def nonce(self) -> bytes:
@@ -56,19 +65,18 @@ class Key:
     @property
     def host(self) -> bytes | None:
         """Of the agent that has it."""
-        return None if self.reserved is not None else self.text.split(b" ")[3]
+        return self.text.split(b" ")[3] if self.is_lease else None
 
     @property
     def is_extended_elsewhere(self) -> bool:
         """Its max hold has a 0 in front."""
-        max_hold = self.text.split(b" ")[2]
-        return max_hold.startswith(b"0") and int(max_hold) > 0
+        return re.match(rb"\S+ \d+ 0\d*[1-9]", self.text) is not None
 
     def named(self, how: bytes) -> bytes | None:
         """What a release of that kind has to name."""
         if how == b"pass":
             return self.reserved
-        return self.fields()[3] if how == b"app" and self.reserved is None else self.nonce
+        return self.fields()[3] if how == b"app" and self.is_lease else self.nonce
 
     def fields(self) -> tuple[int, int, bytes, bytes]:
         """When granted (us), max hold (ms), the number of the proof that it was put back behind (b'': it
@@ -252,6 +260,8 @@ class Store:
         elif key.nonce != nonce:
             longest_ms = self.longest_ttl_ms if key.reserved is None else LONGEST_GRACE_MS
             key.expires_ms = min(key.expires_ms, now_ms + longest_ms)
+            if key.reserved is None and not key.is_lease:
+                return -5, 0
             if place:
                 mine = Place(now_us - waited_us, now_us + LIVES_US, grace_ms)
                 self._wait_in_line(resource, place, mine, key)
@@ -409,8 +419,8 @@ class Store:
         key = self.lease(resource, now_us)
         if key is None:
             return 3, 0
-        if key.reserved is not None:
-            return 0, key.expires_ms - now_ms
+        if not key.is_lease:
+            return 0, key.left_ms(now_ms)
         granted_us, max_hold_ms, marked, token = key.fields()
         if word != (key.nonce if mark else token):
             return 0, key.expires_ms - now_ms
@@ -453,10 +463,9 @@ class Store:
         key = self.lease(resource, now_us)
         if key is None:
             return 3, 0
-        if key.nonce not in (nonce, *before):
-            return 0, key.expires_ms - now_ms
         found = _TEXT.fullmatch(key.text)
-        assert found is not None
+        if found is None or key.nonce not in (nonce, *before):
+            return 0, key.left_ms(now_ms)
         terms, marked = key.text[found.start(2) : found.end(3) + len(found[4])], found[5]
         was_there_ms = (now_us - int(found[2])) / 1000
         if key.nonce != nonce and (there_ms is None or was_there_ms < there_ms):
@@ -487,7 +496,7 @@ class Store:
             granted_us = now_us - age_ms * 1000
             self.leases[resource] = Key(b"%b %d %b" % (nonce, granted_us, text), now_ms + ttl_ms)
             return 2, ttl_ms
-        return int(key.nonce == nonce), key.expires_ms - now_ms
+        return int(key.nonce == nonce), key.left_ms(now_ms)
 
     def release(
         self,
@@ -514,6 +523,10 @@ class Store:
         key = self.lease(resource, now_us)
         if key is None or key.named(how) not in (word, *before):
             return 0
+        if not key.text:
+            if how == b"forced":
+                del self.leases[resource]
+            return int(how == b"forced")
         if how == b"early" and key.is_extended_elsewhere:
             return 0
         if how == b"try":

@@ -37,7 +37,8 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def controller(unpacked: Path) -> Path:
     """With the words of its README."""
     subprocess.run([sys.executable, "-m", "venv", unpacked / "ansible"], check=True, timeout=LIMIT_S)
-    pip = [unpacked / "ansible/bin/pip", "install", "--quiet", "--no-index", "--find-links", "controller"]
+    pip = [unpacked / "ansible/bin/pip", "install", "--quiet", "--no-index", "--require-hashes"]
+    pip += ["--find-links", "controller"]
     subprocess.run(
         [*pip, "-r", "controller/requirements.txt"], cwd=unpacked, env=NO_INDEX, check=True, timeout=LIMIT_S
     )

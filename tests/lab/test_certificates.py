@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cryptography import x509
 
 from tests.lab import local_ansible
 from tests.lab.inventory import ANSIBLE
@@ -313,6 +314,10 @@ def test_hosts_have_a_certificate_for_metrics_only_where_something_of_lockd_serv
     assert set(files(tmp_path, "*.metrics.pem")) == {"a1.metrics.pem"}
     site("-e", json.dumps({"lockd_metrics_tls": True}))
     assert set(files(tmp_path, "*.metrics.pem")) == {f"{name}.metrics.pem" for name in HOSTS}
+    for name in HOSTS:
+        shown = x509.load_pem_x509_certificate((tmp_path / f"tls/{name}.metrics.pem").read_bytes())
+        names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert names.get_values_for_type(x509.DNSName) == [f"{name}.metrics.agents.lockd.internal"]
 
 
 def test_a_next_authority_whose_key_is_lost_too_is_followed_by_another(
@@ -337,11 +342,36 @@ def fetch(folder: Path, hosts: dict[str, dict[str, str]]) -> list[str]:
     role = ANSIBLE / "roles/cluster_secrets"
     program = role / "files/fetched.py"
     places = yaml.safe_load((role / "vars/main.yml").read_text())["lockd_cluster_secrets_on_hosts"]
-    given = json.dumps({"folder": str(folder), "vault": [], "places": places, "hosts": hosts})
+    masters = [host for host in hosts if host.startswith("m")]
+    asked = {"folder": str(folder), "vault": [], "places": places, "masters": masters, "hosts": hosts}
     done = subprocess.run(
-        [sys.executable, program], input=given, capture_output=True, text=True, check=True, timeout=PATIENCE_S
-    )
+        [sys.executable, program], input=json.dumps(asked), capture_output=True, text=True, check=False,
+        timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
     return done.stdout.split()
+
+
+SHARED = "/etc/lockd-master/tls/ca.pem"
+EVERYBODYS, ANOTHERS = (b64encode(text).decode() for text in (b"everybody's\n", b"another's\n"))
+
+
+def test_the_authority_is_never_taken_from_an_app_host(tmp_path: Path) -> None:
+    """Root there could have everybody believe another one."""
+    password = "/etc/lockd-master/loader.password"
+    assert fetch(tmp_path, {"a1": {SHARED: ANOTHERS, password: ANOTHERS}, "m1": {SHARED: EVERYBODYS}}) == [
+        "tls/ca.pem"
+    ]
+    assert (tmp_path / "tls/ca.pem").read_text() == "everybody's\n"
+
+
+def test_what_masters_share_is_what_most_of_them_have(tmp_path: Path) -> None:
+    lost, well = {SHARED: ANOTHERS}, {SHARED: EVERYBODYS}
+    with pytest.raises(AssertionError, match=r"the masters differ in tls/ca\.pem"):
+        fetch(tmp_path, {"m1": lost, "m2": well})
+    assert not (tmp_path / "tls").exists()
+    assert fetch(tmp_path, {"m1": lost, "m2": well, "m3": well}) == ["tls/ca.pem"]
+    assert (tmp_path / "tls/ca.pem").read_text() == "everybody's\n"
 
 
 def test_what_hosts_have_is_written_down_as_it_was_and_what_is_there_is_left_alone(

@@ -65,22 +65,23 @@ def test_rules_that_were_built_for_a_longer_interval_allow_it(tmp_path: Path) ->
     assert "may be 1 to 75" in interval(tmp_path, LONGEST_INTERVAL_S + 1, lockd_prometheus_rules=rules)
 
 
-def test_targets_have_the_site_of_their_host(tmp_path: Path) -> None:
-    """One entry for each site, and hosts without one have no such label."""
+def test_targets_have_the_site_and_the_name_of_their_host(tmp_path: Path) -> None:
+    """Hosts without a site have no such label. That of the name is for relabelling, and no series has it."""
     a, b = {"lockd_site": "a"}, {"lockd_site": "b"}
     apps = {"a1": APPS["a1"] | a, "a2": APPS["a2"], "a3": APPS["a3"] | b, "a4": {"lockd_metrics": "x:1"} | a}
     masters = {"m1": MASTERS["m1"] | b, "m2": MASTERS["m2"], "m3": MASTERS["m3"]}
     written = rendered(inventory(tmp_path, masters, apps), "prometheus", **TARGETS)
     agents, nodes = (json.loads(written[name]) for name in TARGETS)
     assert agents == [
-        {"targets": ["127.0.2.1:9480", "x:1"], "labels": {"cluster": "shop", "site": "a"}},
-        {"targets": ["127.0.2.2:9480"], "labels": {"cluster": "shop"}},
-        {"targets": ["127.0.2.3:9480"], "labels": {"cluster": "shop", "site": "b"}},
+        {"targets": ["127.0.2.1:9480"], "labels": {"cluster": "shop", "__lockd_host": "a1", "site": "a"}},
+        {"targets": ["127.0.2.2:9480"], "labels": {"cluster": "shop", "__lockd_host": "a2"}},
+        {"targets": ["127.0.2.3:9480"], "labels": {"cluster": "shop", "__lockd_host": "a3", "site": "b"}},
+        {"targets": ["x:1"], "labels": {"cluster": "shop", "__lockd_host": "a4", "site": "a"}},
     ]
     assert [one["labels"] for one in nodes] == [
-        {"cluster": "shop", "master": "m1", "site": "b"},
-        {"cluster": "shop", "master": "m2"},
-        {"cluster": "shop", "master": "m3"},
+        {"cluster": "shop", "master": "m1", "__lockd_host": "m1", "site": "b"},
+        {"cluster": "shop", "master": "m2", "__lockd_host": "m2"},
+        {"cluster": "shop", "master": "m3", "__lockd_host": "m3"},
     ]
 
 
@@ -120,6 +121,27 @@ def test_one_prometheus_takes_two_clusters_and_the_rules_once(tmp_path: Path) ->
     for name, job in (("lockd-agents-bank", "lockd"), ("lockd-masters-bank", "lockd-masters")):
         found = until(lambda name=name: jobs(promtool, tmp_path, name), f"promtool has found {name}")
         assert found == {job}
+
+
+def test_over_tls_each_host_is_known_by_its_own_certificate(tmp_path: Path) -> None:
+    """What one host has the key of passes for no other."""
+    variables = {"lockd_metrics_tls": True, "lockd_prometheus_rules": []}
+    configs = printed(tmp_path, "shop", **variables)["scrape_configs"]
+    names = {one["job_name"]: one["tls_config"]["server_name"] for one in configs}
+    ends = ".metrics.agents.lockd.internal"
+    wanted = {f"lockd-agents-shop-{host}": host + ends for host in APPS}
+    assert names == wanted | {f"lockd-masters-shop-{host}": host + ends for host in MASTERS}
+    for one in configs:
+        del one["tls_config"]["ca_file"]  # promtool would look for it
+    file = tmp_path / "prometheus.yml"
+    file.write_text(yaml.safe_dump({"scrape_configs": configs}))
+    asks = ("check", "service-discovery", "--timeout=5s", str(file), "lockd-agents-shop-a1")
+
+    def kept() -> list[str]:
+        found = json.loads(output_of(program("promtool"), *asks))
+        return [one["labels"]["instance"] for one in found if one["labels"]]
+
+    assert until(kept, "promtool has found it") == ["127.0.2.1:9480"]
 
 
 def jobs(promtool: str, folder: Path, name: str) -> set[str]:

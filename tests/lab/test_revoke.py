@@ -30,6 +30,9 @@ class Before:
 def shut_out(cluster: Cluster) -> Before:
     password, key = passwords(cluster.lab)["a2"], key_of_a2(cluster).read_bytes()
     cluster.lab.host("a2").run("systemctl", "stop", "ssh")
+    for master in MASTERS:
+        for written in ("HSET lockd:lease:written f v", "SET lockd:lease:other x", "HSET lockd:places:r a b"):
+            as_admin(cluster, master, written)
     try:
         with at_work(cluster.lab, "revoke_agent.yml, of a2", ["a1"]) as work:
             play(cluster.lab, "revoke_agent.yml", "-e", "revoke_agent=a2", as_users_do=True).must_work()
@@ -65,6 +68,20 @@ def test_an_app_host_is_shut_out_though_it_is_away(cluster: Cluster, on: Any, sh
     assert not (cluster.lab.folder / "secrets/agents/a2.password").exists()
     assert not key_of_a2(cluster).exists()
     assert votes(on) == dict.fromkeys(MASTERS, 1)
+
+
+def test_what_it_has_left_on_the_masters_ends(cluster: Cluster, shut_out: Before) -> None:
+    for master in MASTERS:
+        for written in ("written", "other"):
+            # -2: it has ended since.
+            assert int(as_admin(cluster, master, f"PTTL lockd:lease:{written}")) != -1
+        assert as_admin(cluster, master, "EXISTS lockd:places:r").strip() == "0"
+
+
+def as_admin(cluster: Cluster, master: str, command: str) -> str:
+    password = (cluster.lab.folder / "secrets/admin.password").read_text().strip()
+    cli = f"REDISCLI_AUTH={password} redis-cli --no-auth-warning --user lockd_admin -s {MASTER_SOCKET}"
+    return cluster.lab.host(master).run("sh", "-c", f"{cli} {command}")
 
 
 @pytest.mark.parametrize("playbook", ["site.yml", "rotate_passwords.yml"])

@@ -58,6 +58,7 @@ GROUND = "lockd/core/changes/ground.py"
 CLOCKS = "lockd/core/clocks.py"
 VOTERS = "lockd/core/voters.py"
 IDENTITIES = "lockd/core/identities.py"
+COUNTERS = "lockd/core/counters.py"
 DEBTS = "lockd/core/debts.py"
 LEASES = "lockd/core/leases.py"
 LOCKS = "lockd/core/locks.py"
@@ -806,6 +807,31 @@ MUTATIONS = (
         ),
         simulated=False,
     ),
+    Mutation(
+        "what is no lease is cleared by who wants the lock, also where it was put over a lease",
+        9,
+        (
+            Edit(
+                SCRIPTS,
+                "                return -5, 0\n",
+                "                del self.leases[resource]\n                return -5, 0\n",
+            ),
+            Edit(
+                ACQUIRE_LUA,
+                "    return {-5, 0, now_us}\n",
+                "    call('DEL', KEYS[1])\n    return {-5, 0, now_us}\n",
+            ),
+        ),
+        simulated=False,
+    ),
+    one(
+        "a fence counter falls and nobody is told",
+        6,
+        COUNTERS,
+        "if counter < self._seen.get(slot, 0)]",
+        "if False]",
+        simulated=False,
+    ),
     one(
         "what leases may last since the max TTL was lowered is forgotten",
         9,
@@ -1364,7 +1390,7 @@ MUTATIONS = (
             ),
             Edit(
                 PROPOSE_LUA,
-                "if KEYS[2] and string.sub(call('GET', KEYS[2]) or '', 1, 32) ~= ARGV[4] then return {3, 0, now_us} end\n",
+                "  if type(lease) ~= 'string' or string.sub(lease, 1, 32) ~= ARGV[4] then return {3, 0, now_us} end\n",
                 "",
             ),
         ),

@@ -39,6 +39,7 @@ SANE = [
     (attempt(), [0, 86_400_000, NOW_US, ANOTHERS]),
     (attempt(), [-1, 0, NOW_US]),
     (attempt(), [-2, 60_000, NOW_US]),
+    (attempt(), [-5, 0, NOW_US]),
     (fence_round(), [1, NOW_US, NOW_US]),
     (fence_round(), [0, NOW_US + BLOCK, NOW_US]),
     (fence_round(), [-4, 0, NOW_US]),
@@ -67,7 +68,8 @@ def test_what_the_scripts_answer_is_sane(ballot: Ballot, reply: list[int]) -> No
         [1, None, NOW_US], [None, 1, NOW_US], [1, 1, None], [True, 1, NOW_US], [1, 1.5, NOW_US],
         [1, b"1", NOW_US], [1, [1], NOW_US], [[1], 1, NOW_US], [float("nan"), 1, NOW_US],
         [1, 1, -1], [1, 1, 0], [1, 1, SANE_MOST], [1, 1, 1 << 80], [1, 1, float("inf")],
-        [6, 0, NOW_US], [5, 251, NOW_US], [-5, 0, NOW_US], [1 << 62, 0, NOW_US], [-1, 1, NOW_US],
+        [6, 0, NOW_US], [5, 251, NOW_US], [-5, 1, NOW_US], [-6, 0, NOW_US], [1 << 62, 0, NOW_US],
+        [-1, 1, NOW_US],
     ],
 )  # fmt: skip
 def test_what_no_script_answers_is_nonsense(ballot: Ballot, reply: object) -> None:

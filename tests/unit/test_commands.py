@@ -77,7 +77,7 @@ def session() -> Session:
         ("ping a", b"$1\r\na\r\n"),
         ("PING a b", b"-ERR wrong number of arguments for 'ping' command: PING [message]\r\n"),
         ("UNLOCK a", b"-ERR wrong number of arguments for 'unlock' command: UNLOCK resource token\r\n"),
-        ("LOCKS a b", b"-ERR syntax error: LOCKS [pattern] [LOCAL]\r\n"),
+        ("LOCKS a b", b"-ERR syntax error: LOCKS [pattern] [<LOCAL | NOLEASE>]\r\n"),
         ("AUTH a b c", b"-ERR syntax error: AUTH [username] password\r\n"),
         (
             "HELLO 3 X",

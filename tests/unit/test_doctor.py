@@ -344,11 +344,12 @@ def an_agent(**answers: Any) -> Callable[..., Any]:
         "INFO": {"lockd_version": __version__},
         "MASTERS": [row | {"name": name, "address": "h:1"} for name in ("m1", "m2", "m3")],
         "LOCKS": [],
+        "NOLEASE": [],
         "LOCK": Refused("DENIED", "", "LOCK"),
     }
 
-    def ask(*words: Any) -> Any:
-        answer = (well | answers)[words[0]]
+    def ask(*words: Any, within_s: float = 0) -> Any:
+        answer = (well | answers)[words[-1] if words[-1] == "NOLEASE" else words[0]]
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -365,6 +366,16 @@ def test_who_is_connected_is_named_as_proc_has_it() -> None:
 def test_an_agent_that_does_not_answer_ends_the_examination() -> None:
     found = examine(an_agent(PING=Unreachable("can't reach it")), "/none/s")
     assert [(one.check, one.severity) for one in found] == [("socket", FAILURE), ("agent", FAILURE)]
+
+
+def test_what_somebody_else_has_written_under_a_leases_name_is_named() -> None:
+    written = [{"resource": f"r{number}", "masters": 5, "of": 5} for number in range(7)]
+    found = {finding.check: finding for finding in examine(an_agent(NOLEASE=written), "/none/s")}
+    assert found["keys"].severity is FAILURE
+    assert "r0, r1, r2, r3, r4 and 2 more can't be locked" in found["keys"].what
+    assert "keys" not in {finding.check for finding in examine(an_agent(), "/none/s")}
+    too_few = Refused("NOQUORUM", "too few masters answered", "LOCKS")
+    assert "keys" not in {finding.check for finding in examine(an_agent(NOLEASE=too_few), "/none/s")}
 
 
 def test_leases_that_were_lost_are_left_out() -> None:

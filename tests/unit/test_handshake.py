@@ -20,11 +20,11 @@ async def facts(info: bytes) -> Any:
                 return b"redis_version:7.0.15\r\nrole:master\r\n" + info
             case "DBSIZE":
                 return 0
-            case "HGET":
-                return None
+            case "HMGET":
+                return [None, b"7", None, b"no number"]
         return []
 
-    return await handshake.read_facts(ask)
+    return await handshake.read_facts(ask, [4, 5, 6])
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,10 @@ async def facts(info: bytes) -> Any:
 )
 async def test_a_master_says_whether_its_last_rewrite_of_the_aof_worked(info: bytes, ok: bool | None) -> None:
     assert (await facts(info)).aof_rewrite_ok is ok
+
+
+async def test_its_counters_are_read_as_far_as_they_are_numbers() -> None:
+    assert (await facts(b"")).counters == {4: 7, 5: 0}
 
 
 def shown(certificate: Any) -> Any:

@@ -185,7 +185,10 @@ ODD = {
 @pytest.mark.parametrize("lease", ODD.values(), ids=ODD)
 def test_what_reads_as_no_lease_is_none(lease: Any) -> None:
     odd = [b"0", [key_of(b"odd"), lease, 5_000, key_of(b"a"), LEASE, 5_000]]
-    assert resources_in(listed(fleet_of(*[lambda words: odd] * 3))) == {b"a"}
+    fleet = fleet_of(*[lambda words: odd] * 3)
+    assert resources_in(listed(fleet, lambda _resource, copy: copy.is_lease)) == {b"a"}
+    no_leases = {b"odd"} if lease is not None else set()
+    assert resources_in(listed(fleet, lambda _resource, copy: not copy.is_lease)) == no_leases
 
 
 def test_a_name_that_no_agent_can_have_locked_is_not_even_matched() -> None:

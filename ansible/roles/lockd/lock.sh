@@ -1,6 +1,7 @@
 #!/bin/sh
 # lock.sh PYTHON: in the folder of pyproject.toml, writes what is deployed (requirements.lock) and what its wheel is
-# built with (build.lock, and compiled.lock where it is compiled), the newest of each, by version and hash. PYTHON has uv.
+# built with (build.lock, and compiled.lock where it is compiled), and what a controller without package indexes runs
+# plays with (controller.lock), the newest of each, by version and hash. PYTHON has uv.
 set -eu
 python=$1
 locks=$(dirname "$0")/files
@@ -21,3 +22,4 @@ print(*at, sep="\n")' "$@"
 compile --output-file "$locks/requirements.lock" pyproject.toml
 requirements_of build-system requires | compile --output-file "$locks/build.lock" -
 requirements_of project optional-dependencies compiled | compile --output-file "$locks/compiled.lock" -
+requirements_of project optional-dependencies lab | grep '^ansible[<>=]' | compile --output-file "$locks/controller.lock" -

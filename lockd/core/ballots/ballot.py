@@ -14,13 +14,14 @@ from lockd.core.values import Extended, Refusal, Reply
 
 # Statuses of the scripts (lockd/masters/scripts/*.lua).
 OTHERS, YES, PUT_BACK, MISSING, HELD_OUT, RESERVED, ASKED, ELSEWHERE = 0, 1, 2, 3, 4, 5, 6, 7
-NO_IDENTITY, TTL_TOO_LONG, MISCOUNTS, TOO_FAR_AHEAD = -1, -2, -3, -4
+NO_IDENTITY, TTL_TOO_LONG, MISCOUNTS, TOO_FAR_AHEAD, NO_LEASE = -1, -2, -3, -4, -5
 
 REFUSALS = {
     NO_IDENTITY: "no identity",
     TTL_TOO_LONG: "ttl above its ceiling",
     MISCOUNTS: "fence counter is wrong",
     TOO_FAR_AHEAD: "fence far ahead of its clock",
+    NO_LEASE: "its key is no lease",
 }
 
 

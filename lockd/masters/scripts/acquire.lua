@@ -13,11 +13,15 @@
 --    5 reserved for the host whose turn it is     value = for how many ms
 --   -1 no identity, or not this electorate     -2 ttl above this master's ceiling (value = the ceiling in ms)
 --   -3 the fence counter is wrong: a day ahead of this clock, at 2^52, or no number
+--   -5 what is there is no lease
 -- Who waits and is refused leaves its place here: by this clock less how long it has waited, so that clocks of hosts
 -- order nothing. Whoever has the resource while others wait is told so, once in 20 ms, and the one who is next then, that
 -- it is held; last of all, as a notice that can't be given must not undo what was done.
 -- time_us is read first: Redis decides what has expired by a time that it froze before the script began, so a clock jump
 -- that ended a key early is seen in it (rule 11c).
+-- What somebody else has put there (a lost app host may: another type, any text, no end) is nobody's vote, and takes no
+-- other resource along. It may have been put over a lease on which its holder still relies: so it ends when the longest
+-- lease would, and not before (rule 9).
 -- The identity is no KEY: agents may only read it, and Redis takes for granted that a script writes to all its KEYS. Nor
 -- are the places (hash; of each when it began to wait, until when it lasts, in us, and its grace), which are seldom there.
 
@@ -30,7 +34,7 @@ if identity[1] ~= ARGV[#ARGV] then return {-1, 0, now_us} end
 local ceiling_ms = tonumber(identity[2])
 if tonumber(ARGV[3]) > ceiling_ms then return {-2, ceiling_ms, now_us} end
 
-local counter = tonumber(call('HGET', KEYS[2], ARGV[4]) or '0') or math.huge
+local counter = tonumber(redis.pcall('HGET', KEYS[2], ARGV[4]) or '0') or math.huge
 local fence, hint = counter + 1, tonumber(ARGV[5])
 -- A hint half a day ahead comes from a broken clock. It would be this counter's floor for ever, and spread to the other
 -- masters: the vote is given without it.
@@ -49,7 +53,8 @@ local granted, shown = call('SET', KEYS[1], lease, 'NX', 'PX', ARGV[3]), nil
 if not granted then
   -- Free or mine: a retry after a lost answer must not be beaten by itself. 'Mine' is this very try: two for which their
   -- apps chose the same token exclude each other like any others (rule 4).
-  shown = call('GET', KEYS[1])
+  shown = redis.pcall('GET', KEYS[1])
+  if type(shown) == 'table' then shown = '' end
   if place ~= '' and shown == 'reserved ' .. place then
     granted = call('SET', KEYS[1], lease, 'PX', ARGV[3])
   elseif string.sub(shown, 1, 32) == ARGV[1] then
@@ -65,11 +70,16 @@ local resource = string.sub(KEYS[1], 13)
 local places, lives_us = 'lockd:places:' .. resource, 4000000
 
 -- Who else waits here: how many, and those that came first and last. Those that nobody renews any more are forgotten.
--- Nothing where the agent's user may not ask that yet: it votes all the same.
+-- Nothing where the agent's user may not ask that yet: it votes all the same. More than 128 come from no agent, nor does
+-- another type: they are dropped before they are read.
 local function others()
   local count, oldest, youngest, oldest_us, youngest_us, mine_until_us, recalled = 0, nil, nil, nil, nil, nil, ''
-  local flat = redis.pcall('HGETALL', places)
-  if flat.err then return nil end
+  local size = redis.pcall('HLEN', places)
+  if type(size) == 'table' or size > 128 then
+    redis.pcall('DEL', places)
+    return nil
+  end
+  local flat = call('HGETALL', places)
   for i = 1, #flat, 2 do
     local began, ends = string.match(flat[i + 1], '^(%d+) (%d+) %d+$')
     local ends_us, began_us = tonumber(ends), tonumber(began)
@@ -127,6 +137,9 @@ if not granted then
   if lasts_ms > longest_ms or lasts_ms < 0 then
     call('PEXPIRE', KEYS[1], longest_ms)
     lasts_ms = longest_ms
+  end
+  if not (reserved or string.match(shown, '^' .. string.rep('%x', 32) .. ' %d+ %d+ %S+ %d+ %d+')) then
+    return {-5, 0, now_us}
   end
   if place ~= '' then wait_in_line(string.match(shown, '^%S+ %d+ %d+ (%S+) '), nonce) end
   if reserved then return {5, lasts_ms, now_us} end

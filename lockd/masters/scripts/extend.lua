@@ -9,7 +9,7 @@
 --    2 extended, but it was put back since that proof, or behind a later one (this may be asked again when the put-back
 --      has been here already); or, with an empty 3, at all: another may have held the resource in between, and only its
 --      own agent knows
---    0 held by another     value = how many ms until that one expires here
+--    0 held by another, or no lease (see acquire.lua)     value = how many ms until that expires here
 --    3 missing
 --    4 held for max_hold already (asked only with an empty 3)
 --    7 as 1, and another agent has extended it, too, since it was granted
@@ -31,8 +31,9 @@ if identity[1] ~= ARGV[#ARGV] then return {-1, 0, now_us} end
 local ttl_ms = tonumber(ARGV[2])
 if ttl_ms > tonumber(identity[2]) then return {-2, tonumber(identity[2]), now_us} end
 
-local lease = call('GET', KEYS[1])
+local lease = redis.pcall('GET', KEYS[1])
 if not lease then return {3, 0, now_us} end
+if type(lease) == 'table' then lease = '' end
 local nonce, granted_us, max_hold_ms, rest = string.match(lease, '^(%S+) (%d+) (%d+) %S+ %d+ %d+(.*)$')
 if not nonce then return {0, call('PTTL', KEYS[1]), now_us} end
 local mark = string.match(rest, '^ p(%d+)')

@@ -5,7 +5,7 @@
 --         behind the next one) and " =token" where the app chose one  4 age of the lease in ms  last: electorate
 -- Returns {status, value, time_us}
 --    2 put there           value = the ttl
---    1 it was there already     0 held by another     value = how many ms until it expires here
+--    1 it was there already     0 held by another, or no lease (see acquire.lua)     value = how many ms until it expires here
 --   -1 no identity, or not this electorate     -2 ttl above this master's ceiling
 -- time_us is read first: see extend.lua. The identity is no KEY: agents may only read it, and Redis takes for granted that
 -- a script writes to all its KEYS.
@@ -22,5 +22,6 @@ if ttl_ms > tonumber(identity[2]) then return {-2, tonumber(identity[2]), now_us
 -- As in acquire.lua.
 local lease = ARGV[1] .. string.format(' %.0f ', now_us - ARGV[4] * 1000) .. ARGV[3]
 if call('SET', KEYS[1], lease, 'NX', 'PX', ttl_ms) then return {2, ttl_ms, now_us} end
-local mine = string.sub(call('GET', KEYS[1]), 1, 32) == ARGV[1]
+local there = redis.pcall('GET', KEYS[1])
+local mine = type(there) == 'string' and string.sub(there, 1, 32) == ARGV[1]
 return {mine and 1 or 0, call('PTTL', KEYS[1]), now_us}

@@ -28,10 +28,10 @@ local places = 'lockd:places:' .. resource
 -- As in acquire.lua. 32 have a place, by and large: what is over is not looked for here. A master that has lost its data
 -- is written nothing: it would not be blank any more, and could not be admitted.
 local function waits_in_line(place, waited_us, grace_ms)
-  local flat = redis.pcall('HGETALL', places)
-  if flat.err or not call('HGET', 'lockd:identity', 'electorate') then return end
+  local size = redis.pcall('HLEN', places)
+  if type(size) == 'table' or not call('HGET', 'lockd:identity', 'electorate') then return end
   local there = call('HDEL', places, place)
-  if #flat / 2 - there >= 32 then return end
+  if size - there >= 32 then return end
   local now = call('TIME')
   local now_us = now[1] * 1000000 + now[2]
   call('HSET', places, place, string.format('%.0f %.0f ', now_us - waited_us, now_us + 4000000) .. grace_ms)
@@ -42,8 +42,10 @@ if how == 'again' then
   return 0
 end
 
-local lease = call('GET', KEYS[1])
+local lease = redis.pcall('GET', KEYS[1])
 if not lease then return 0 end
+-- Of another type: see acquire.lua. It has no name but '', and is taken away by force only.
+if type(lease) == 'table' then return how == 'forced' and ARGV[1] == '' and call('DEL', KEYS[1]) or 0 end
 local word = string.sub(lease, 1, 32)
 if how == 'app' then
   word = string.match(lease, '^%S+ %d+ %d+ %S+ %d+ %d+ =(.*)$')
@@ -61,8 +63,13 @@ if how == 'try' then
   return 1
 end
 
-local flat = redis.pcall('HGETALL', places)
-if flat.err then flat, how = {}, how ~= 'turn' and how end
+local flat, size = {}, redis.pcall('HLEN', places)
+if type(size) == 'table' or size > 128 then
+  redis.pcall('DEL', places)
+  how = how ~= 'turn' and how
+else
+  flat = call('HGETALL', places)
+end
 if how ~= 'turn' and #flat == 0 then
   call('DEL', KEYS[1])
 else

@@ -10,7 +10,7 @@
 --    2 the same, but it was put back since that proof: another may have held the resource in between; or it had its old nonce
 --      until now, and came there since that proof, or, later, at all: what the agent before still had under way may have put
 --      it there. It has this proof's mark then, and counts from the next one on
---    0 held by another     value = how many ms until that one expires here     3 missing
+--    0 held by another, or no lease (see acquire.lua)     value = how many ms until that expires here     3 missing
 --   -1 no identity, or not this electorate     -2 ttl above this master's ceiling
 -- What the agent before had under way names the old nonce, and misses from then on; so does another agent that takes the
 -- lease over. Asked again, it says the same.
@@ -26,8 +26,9 @@ if identity[1] ~= ARGV[#ARGV] then return {-1, 0, now_us} end
 local ttl_ms = tonumber(ARGV[2])
 if ttl_ms > tonumber(identity[2]) then return {-2, tonumber(identity[2]), now_us} end
 
-local lease = call('GET', KEYS[1])
+local lease = redis.pcall('GET', KEYS[1])
 if not lease then return {3, 0, now_us} end
+if type(lease) == 'table' then lease = '' end
 local lasts_ms = call('PTTL', KEYS[1])
 local nonce, terms, rest = string.match(lease, '^(%S+)( %d+ %d+ %S+ %d+ %d+)(.*)$')
 local mine = nonce == ARGV[1]

@@ -1,6 +1,6 @@
 """HOLDER, LOCKS and MASTERS: who holds what, on which masters, and the state of the masters."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import chain
@@ -39,6 +39,9 @@ _TOO_MANY = (
 )
 
 
+Listing = Callable[..., Coroutine[Any, Any, bytes | None]]
+
+
 class Listings:
     """Everything here may take one or many round trips to all masters, or a look at everything that is
     held."""
@@ -53,6 +56,10 @@ class Listings:
         self._fleet = fleet
         self._readings = readings
         self._surveys = Surveys(fleet, shared.turns)
+        self._listings_by_word: dict[bytes, Listing] = {
+            b"LOCAL": self.local_locks,
+            b"NOLEASE": partial(self.locks, are_leases=False),
+        }
 
     @COMMANDS(
         Command(
@@ -86,24 +93,34 @@ class Listings:
             "Lists the leases that you may see: on the masters, or with LOCAL those of this agent.",
             "array of maps, as of HOLDER; with LOCAL: resource, holder, class, pid, uid, fence, "
             "ttl_ms, held_ms, "
-            "masters, of, detached, bound, via, library, lost, kept, waiters",
+            "masters, of, detached, bound, via, library, lost, kept, waiters; with NOLEASE: resource, "
+            "masters, of",
             (
                 Argument("pattern", "pattern", optional=True),
-                Argument("local", "pure-token", token="LOCAL", optional=True),
+                Argument(
+                    "what",
+                    "oneof",
+                    optional=True,
+                    arguments=(
+                        Argument("local", "pure-token", token="LOCAL"),
+                        Argument("nolease", "pure-token", token="NOLEASE"),
+                    ),
+                ),
             ),
             promise=(
                 "list of such maps for the leases on all masters that you may see (pattern: a Redis glob "
                 "of up to 128 bytes; 10,000 leases at most). `LOCAL`: only this host's leases, without "
                 "`host` and `quorum`, and with `class`, `fence`, `detached`, `bound`, `via` (`lock`, "
                 "`set`, `script`), `library`, `lost`, `waiters`; if `kept` is 1, the values are those of "
-                "the last holder, and `held_ms` counts from its end"
+                "the last holder, and `held_ms` counts from its end. `NOLEASE`: instead of leases, what "
+                "somebody else than lockd has put there and is no lease (`resource`, `masters`, `of`)"
             ),
         )
     )
     def _ask_locks(self, session: Session, words: list[bytes]) -> None:
         rest = words[1:]
-        local = bool(rest) and rest[-1].upper() == b"LOCAL"
-        patterns = rest[:-1] if local else rest
+        listing = self._listings_by_word.get(rest[-1].upper()) if rest else None
+        patterns = rest[:-1] if listing else rest
         if len(patterns) > 1:
             raise Misused
         pattern = patterns[0] if patterns else b"*"
@@ -111,8 +128,7 @@ class Listings:
             raise BadRequest(
                 f"ERR the pattern has {len(pattern)} bytes, at most {PATTERN_BYTES_MOST} are allowed"
             )
-        listing = self.local_locks if local else self.locks
-        session.later(partial(listing, session, pattern))
+        session.later(partial(listing or self.locks, session, pattern))
 
     @COMMANDS(
         Command(
@@ -151,19 +167,27 @@ class Listings:
             self._incidents.denied(peer, resource, label)
             return replies.error(f"DENIED uid {peer.uid} may not see leases of the class '{label}'")
         if found.answered.bit_count() < self._quorum and best is None:
-            return replies.error("NOQUORUM too few masters answered to say whether it is held")
+            spoilt = sum(not copy.is_lease for copy in found.copies)
+            why = f": on {spoilt} is a key that is no lease, for lockctl force-release" if spoilt else ""
+            return replies.error(f"NOQUORUM too few masters answered to say whether it is held{why}")
         return replies.value(best and self._row(resource, best), session.protocol)
 
-    async def locks(self, session: Session, pattern: bytes, place: Place) -> bytes | None:
-        """All leases on all masters that this user may see."""
+    async def locks(
+        self, session: Session, pattern: bytes, place: Place, *, are_leases: bool = True
+    ) -> bytes | None:
+        """All leases on all masters that this user may see; or all that has the name of one and is none."""
         peer, matches = session.peer, matcher(pattern)
         is_admin = self._shared.permissions.is_admin(peer)
 
         def wanted(resource: bytes, copy: survey.Copy) -> bool:
-            return matches(resource) and (
-                is_admin
-                or self._shared.permissions.may_see(peer, self._label_of(resource))
-                or self._is_own(peer, resource, copy)
+            return (
+                copy.is_lease is are_leases
+                and matches(resource)
+                and (
+                    is_admin
+                    or self._shared.permissions.may_see(peer, self._label_of(resource))
+                    or self._is_own(peer, resource, copy)
+                )
             )
 
         async with session.large_reply():
@@ -172,8 +196,7 @@ class Listings:
                 return replies.error("NOQUORUM too few masters answered to say what is locked")
             if found.full.bit_count() >= self._quorum:
                 return replies.error(_TOO_MANY)
-            held = ((resource, survey.strongest(found.copies(resource))) for resource in found.by_resource)
-            rows = (self._row(resource, best) if best else None for resource, best in held)
+            rows = (self._row_of(resource, found.copies(resource)) for resource in found.by_resource)
             listed = await self._listing(session, rows)
             session.hand_over(place, listed)
         return None
@@ -192,6 +215,12 @@ class Listings:
             return False
         tenant = tenant_of(self._locks, resource, copy.nonce)
         return (tenant.uid if tenant is not None else copy.uid) == peer.uid
+
+    def _row_of(self, resource: bytes, copies: list[survey.Copy]) -> dict[str, Any] | None:
+        if best := survey.strongest(copies):
+            return self._row(resource, best)
+        row = {"resource": resource, "masters": len(copies), "of": len(self._fleet.links)}
+        return row if copies else None
 
     def _row(self, resource: bytes, copies: list[survey.Copy]) -> dict[str, Any]:
         first = copies[0]

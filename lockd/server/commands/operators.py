@@ -60,12 +60,19 @@ class Operators:
             (
                 RESOURCE,
                 Argument(
-                    "whose",
-                    "block",
+                    "what",
+                    "oneof",
                     optional=True,
                     arguments=(
-                        Argument("id", token="HOLDER"),
-                        Argument("fence", "integer", token="FENCE", optional=True),
+                        Argument(
+                            "whose",
+                            "block",
+                            arguments=(
+                                Argument("id", token="HOLDER"),
+                                Argument("fence", "integer", token="FENCE", optional=True),
+                            ),
+                        ),
+                        Argument("nolease", "pure-token", token="NOLEASE"),
                     ),
                 ),
             ),
@@ -73,12 +80,16 @@ class Operators:
             promise=(
                 "for operators on this host (not in a container): on how many masters it was deleted. With "
                 "`HOLDER`, only that tenure. With `FENCE` (`HOLDER` shows it on its host), only that "
-                "lease, and not the next one it was handed on to. Always logged, with the operator, the "
+                "lease, and not the next one it was handed on to. With `NOLEASE`, only what somebody else "
+                "than lockd has put there and is no lease. Always logged, with the operator, the "
                 "resource and the holder"
             ),
         )
     )
     def _force_release(self, session: Session, words: list[bytes]) -> None:
+        if [word.upper() for word in words[2:]] == [b"NOLEASE"]:
+            session.later(lambda _place: self.clear(session, words[1]), finish=True)
+            return
         names = [word.upper() for word in words[2::2]]
         if len(words) % 2 or names not in ([], [b"HOLDER"], [b"HOLDER", b"FENCE"]):
             raise Misused
@@ -159,7 +170,7 @@ class Operators:
         under that tenure."""
         peer = session.peer
         found = await survey.copies_of(self._fleet, resource)
-        nonces = {copy.nonce for copy in found.copies if copy.nonce.startswith(wanted)}
+        nonces = {copy.nonce for copy in found.copies if copy.is_lease and copy.nonce.startswith(wanted)}
         if not nonces or (fence is not None and fence not in self._locks.fences_of(resource, nonces)):
             return replies.error(
                 "NOTHELD it is free, or has another holder than the one you named: check with HOLDER"
@@ -179,6 +190,17 @@ class Operators:
             if copy.nonce in nonces
         }
         return replies.integer(len({copy.master for copy in found.copies if copy.nonce in nonces} - left))
+
+    async def clear(self, session: Session, resource: bytes) -> bytes:
+        """What is there and is no lease."""
+        found = [copy for copy in (await survey.copies_of(self._fleet, resource)).copies if not copy.is_lease]
+        if not found:
+            return replies.error("NOTHELD there is nothing but leases")
+        peer = session.peer
+        self._log.always("key_cleared", resource=resource, by_pid=peer.pid, by_uid=peer.uid)
+        await survey.delete(self._fleet, resource, {copy.nonce for copy in found})
+        left = (await survey.copies_of(self._fleet, resource)).copies
+        return replies.integer(len(found) - sum(not copy.is_lease for copy in left))
 
     def _whose(self, resource: bytes, copy: survey.Copy) -> str:
         tenant = tenant_of(self._locks, resource, copy.nonce) or copy

@@ -184,8 +184,8 @@ def of_host(wanted: Wanted, name: str) -> Request:
     if name in wanted.masters:
         called, purpose = wanted.masters[name], ExtendedKeyUsageOID.SERVER_AUTH
     elif name.endswith(f".{METRICS}"):
-        # One name for all, as Prometheus knows one for all targets of a job; and never a master's.
-        called, purpose = f"{METRICS}.{AGENTS}", ExtendedKeyUsageOID.SERVER_AUTH
+        # A name of its own: no host can serve another's metrics with it. And never a master's.
+        purpose = ExtendedKeyUsageOID.SERVER_AUTH
     return Request(
         subject(wanted, name),
         (

@@ -12,7 +12,8 @@ that runs there: with a C compiler, the same Python and its headers, the same ma
 
 What it takes from a package index is named in requirements.lock, and what lockd's own wheel is built with in
 build.lock or compiled.lock, each file by its hash (`make lock` renews them): another file of that name and
-version is refused, from whatever index it came, and so is what else somebody has put into a kept archive.
+version is refused, from whatever index it came. The hash of each archive that was built here is in own.lock,
+and a kept one that differs from it is refused: nobody else's wheel of lockd is installed.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from packaging.version import Version
 
 HERE = Path(__file__).parent
 LOCK, BUILD_LOCK, COMPILED_LOCK = (HERE / f"{name}.lock" for name in ("requirements", "build", "compiled"))
+OWN_LOCK = HERE / "own.lock"
 SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "lockd", "alerts/runbooks")
 # The same code is the same wheel, byte by byte: files in it have no times of their own.
 NO_TIME = {"SOURCE_DATE_EPOCH": "315532800"}
@@ -65,9 +67,10 @@ def main() -> int:
     check_owner(chosen.keep)
     with (chosen.keep / "build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not archive.exists():
+        if not (archive.exists() and archive.name in built_here()):
             build(source, archive, chosen.python, chosen.machine, compiled)
-    check_archive(archive, locked(LOCK, chosen.python, chosen.machine))
+            note(archive)
+    check_archive(archive)
     print(json.dumps({"version": version, "archive": str(archive)}))
     return 0
 
@@ -248,16 +251,27 @@ def write_requirements(wheels: Path) -> None:
     (wheels / "requirements.txt").write_text("\n".join(lines) + "\n")
 
 
-def check_archive(archive: Path, wanted: Iterable[Locked]) -> None:
-    """What was kept holds lockd's wheel, the list, and what is locked: nothing else, and nothing changed."""
-    hashes = {digest for one in wanted for digest in one.hashes}
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            file = tar.extractfile(member) if member.isreg() else None
-            digest = f"sha256:{hashlib.sha256(file.read()).hexdigest()}" if file else ""
-            own = member.name == "requirements.txt" or Path(member.name).match("lockd-*.whl")
-            if "/" in member.name or not file or not (own or digest in hashes):
-                sys.exit(f"{archive}: {member.name} is not what {LOCK.name} says. Delete it, and run again")
+def built_here() -> dict[str, str]:
+    """The hashes of the archives that were built with this copy of the repository, by name."""
+    lines = OWN_LOCK.read_text().splitlines() if OWN_LOCK.exists() else []
+    return dict(line.split(" --hash=") for line in lines)
+
+
+def note(archive: Path) -> None:
+    known = built_here() | {archive.name: digest_of(archive)}
+    OWN_LOCK.write_text("".join(f"{name} --hash={digest}\n" for name, digest in sorted(known.items())))
+
+
+def digest_of(archive: Path) -> str:
+    return f"sha256:{hashlib.sha256(archive.read_bytes()).hexdigest()}"
+
+
+def check_archive(archive: Path) -> None:
+    """What was kept is what was built, to the last byte."""
+    if digest_of(archive) != built_here()[archive.name]:
+        sys.exit(
+            f"{archive} is not what was built here ({OWN_LOCK}). Find out who changed it. Nothing was done"
+        )
 
 
 def pip(*words: str, environment: dict[str, str] | None = None) -> None:

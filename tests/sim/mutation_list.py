@@ -1690,8 +1690,8 @@ MUTATIONS = (
         "the release of what was taken over leaves its old nonces",
         13,
         RETURNS,
-        "settled=self._gave_back, patient=patient, reply=reply, before=tenure.before,",
-        "settled=self._gave_back, patient=patient, reply=reply,",
+        "settled=self._gave_back, how=how, patient=patient, reply=reply, before=tenure.before,",
+        "settled=self._gave_back, how=how, patient=patient, reply=reply,",
         simulated=False,
     ),
     *(
@@ -2125,8 +2125,8 @@ MUTATIONS = (
         "a lease whose try is known is released by its value",
         4,
         RETURNS,
-        "            settled=self._gave_back, patient=patient, reply=reply, before=tenure.before,\n        )  # fmt: skip\n",
-        "            settled=self._gave_back, patient=patient, reply=reply, before=tenure.before,\n        )  # fmt: skip\n"
+        "            settled=self._gave_back, how=how, patient=patient, reply=reply, before=tenure.before,\n        )  # fmt: skip\n",
+        "            settled=self._gave_back, how=how, patient=patient, reply=reply, before=tenure.before,\n        )  # fmt: skip\n"
         "        if tenure.shown[:1] == b'\\0':\n"
         "            release.word, release.how = tenure.shown, How.BY_APP\n",
         simulated=False,

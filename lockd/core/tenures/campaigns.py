@@ -1,7 +1,7 @@
 """The campaign of a host for a resource. There is one at a time, for the first in line, until somebody is
 granted the resource or nobody wants it any more."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -493,8 +493,6 @@ class Campaigns:
         )
         queue.attempt = queue.tried_for = None
         self.grants(queue, lease, now_ns)
-        if holder.detached:
-            self._turned_down(queue, held_here(lease, now_ns), now_ns)
 
     def next_lease(self, tenure: Tenure, holder: Holder, now_ns: int) -> Lease:
         """It has a token that no other lease has, nor the tenure, and a fence that none before it had."""
@@ -502,7 +500,8 @@ class Campaigns:
         return Lease(tenure, holder, token, tenure.next_fence(), began_ns=now_ns, now_ns=now_ns)
 
     def grants(self, queue: Queue, lease: Lease, now_ns: int) -> None:
-        """To the request that it was tried for, and to all that share it."""
+        """To the request that it was tried for, and to all that share it. They are told last: an app may ask
+        for more at once, and finds all as it is from now on."""
         holder = lease.holder
         self._recall_ends(queue, RecallEnd.GIVEN_BACK, now_ns)
         self._granted(queue, lease, now_ns)
@@ -510,21 +509,29 @@ class Campaigns:
         self.waiting -= 1
         queue.tries = 0
         queue.refusal = queue.place = None
-        self._turns.aside(self._watcher.granted, lease, now_ns - holder.asked_ns)
-        self._turns.aside(holder.granted, lease, now_ns)
-        if holder.named:
-            self.share(queue, lease, now_ns)
-        if queue.impatient and not holder.detached:
+        others = self._of_its_name(queue, lease) if holder.named else ()
+        if holder.detached:
+            self._turned_down(queue, held_here(lease, now_ns), now_ns)
+        elif queue.impatient:
             self._refuse_the_impatient(queue, held_here(lease, now_ns), now_ns, now_ns)
+        self._turns.aside(self._watcher.granted, lease, now_ns - holder.asked_ns)
+        for one in (holder, *others):
+            self._turns.aside(one.granted, lease, now_ns)
 
     def share(self, queue: Queue, lease: Lease, now_ns: int) -> None:
         """All requests of its name get it."""
+        for holder in self._of_its_name(queue, lease):
+            self._turns.aside(holder.granted, lease, now_ns)
+
+    def _of_its_name(self, queue: Queue, lease: Lease) -> Sequence[Holder]:
+        """They wait no more."""
         self.names.waits_no_more(lease.holder)
-        for holder in self.names.waiting(lease.resource, lease.token):
+        others = self.names.waiting(lease.resource, lease.token)
+        for holder in others:
             cancel(queue.leaves(holder))
             self.waiting -= 1
             self.names.waits_no_more(holder)
-            self._turns.aside(holder.granted, lease, now_ns)
+        return others
 
     def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:
         """What the try left is given back before any back-off (rule 3). If a quorum had it, others have to be

@@ -126,13 +126,10 @@ class HandingOn:
         tenure.is_handed_on(now_ns, self._turn_ms)
         lease = self._campaigns.next_lease(tenure, holder, now_ns)
         self._turns.aside(self._watcher.handed_on, lease)
-        self._campaigns.grants(queue, lease, now_ns)
-        self._answer(queue)
-
-    def _answer(self, queue: Queue) -> None:
-        """The app that gave the last lease back held it all the time."""
         reply, queue.returning = queue.returning, None
+        self._campaigns.grants(queue, lease, now_ns)
         if reply is not None:
+            # The app that gave the last lease back held it all the time.
             reply.done(None)
 
     # Asking the masters

@@ -3,9 +3,10 @@
 import pytest
 
 from lockd.core.ballots.attempt import Attempt
+from lockd.core.leases import Lease
 from lockd.core.validity import deadline_ns
 from tests.harness.clocks import MS
-from tests.harness.fleet_model import cluster
+from tests.harness.fleet_model import App, Host, cluster
 
 
 def test_an_app_is_granted_what_a_quorum_says_yes_to_and_later_answers_count_for_where_it_is(host):
@@ -136,3 +137,29 @@ def test_a_detached_lease_locked_again_with_its_token_is_the_one_that_is_known(h
     assert host.locks.held == 1
     assert host.unlocked(second).code == "done"
     assert host.locks.detached == {}
+
+
+@pytest.mark.parametrize("detached", [True, False])
+def test_an_app_that_is_told_of_its_grant_may_ask_for_the_same_at_once(
+    host: Host, monkeypatch: pytest.MonkeyPatch, detached: bool
+):
+    """As the next command of its MULTI. What it asks for is a request like any other; nobody else's is lost."""
+    asks_again: list[App] = []
+
+    def granted(app: App, lease: Lease, now_ns: int) -> None:
+        tell(app, lease, now_ns)
+        if len(asks_again) < 3:
+            asks_again.append(host.lock(ttl_ms=100, detached=detached))
+
+    tell = App.granted
+    monkeypatch.setattr(App, "granted", granted)
+    first, waiter = host.lock(ttl_ms=100, detached=detached), host.lock(b"r", wait_ms=5_000)
+    host.pass_ms(2_000)
+    if not detached:
+        assert host.unlocked(first).code == "done"
+    assert (first.code, waiter.code) == ("granted", "granted")
+    assert [app.code for app in asks_again] == ["TAKEN"] * len(asks_again)
+    assert host.unlocked(waiter).code == "done"
+    host.pass_ms(1_000)
+    assert host.shown() == [None] * 5
+    assert (host.locks.held, host.locks.waiting) == (0, 0)

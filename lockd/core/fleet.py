@@ -123,8 +123,8 @@ class Fleet(Generic[AnyLink]):
         return self.voters.voting
 
     def giving(self) -> int:
-        """Those of them that did not refuse the last vote that they were asked for, by an error such as OOM,
-        MISCONF or NOREPLICAS."""
+        """Those of them that did not refuse the last vote that they were asked for, by an error that is theirs,
+        such as OOM, MISCONF or NOREPLICAS."""
         return self.voters.voting & ~sum(link.bit for link in self._up if link.refuses)
 
     def barred_by_clock(self) -> int:

@@ -9,6 +9,7 @@ import pytest
 
 from lockd.threads import YOUNG_NS, Lookup, in_thread
 from tests.harness.clocks import Clock
+from tests.harness.waiting import until
 
 
 class Oracle:
@@ -46,8 +47,7 @@ async def test_an_answer_for_which_nobody_waited_is_there_for_who_asks_next() ->
 
 
 async def finished(lookup: Lookup[int]) -> None:
-    while lookup.is_under_way:
-        await asyncio.sleep(0.001)
+    await until(lambda: not lookup.is_under_way)
 
 
 @pytest.mark.parametrize(("later_ns", "answer"), [(YOUNG_NS, 1), (YOUNG_NS + 1, 2)])

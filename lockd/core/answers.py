@@ -45,8 +45,8 @@ def one_line(text: str) -> str:
     return f"{line}…" if len(text) > _LINE_CHARS else line
 
 
-# From a script, Redis 6.2 puts it behind "ERR Error running script (…): …: -", and what a user may not run has no
-# word of its own in any version.
+# From a script, Redis 6.2 puts it behind "ERR Error running script (…): …: -", and what a user may not run
+# has no word of its own there.
 _REFUSES_ALL = re.compile(
     r"(?:ERR Error running script .*: -)?"
     r"(OOM|MISCONF|READONLY|NOREPLICAS|NOPERM|NOAUTH|LOADING|BUSY|MASTERDOWN|CLUSTERDOWN)\b"

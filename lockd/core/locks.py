@@ -431,9 +431,10 @@ class Locks:
     def _is_doubted(self, notice: Notice, now_ns: int) -> None:
         """The masters are asked about a lease that has a queue. A DETACHED lease is in nobody's way here."""
         queue = self._queue_with(notice.resource, notice.word)
-        lease = self.detached_with(notice.resource, notice.word) if queue is None else queue.lease
-        if lease is not None and (notice.kind is Kind.GONE or lease.tenure.shown == lease.token):
-            lease.said_gone = notice.kind
+        lease = self.detached_with(notice.resource, notice.word)
+        tenure = queue.tenure if queue is not None else lease.tenure if lease is not None else None
+        if tenure is not None:
+            tenure.is_said_gone(notice.kind, now_ns)
         if queue is not None:
             self._handing_on.doubted(queue, now_ns)
 

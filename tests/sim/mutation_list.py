@@ -2041,7 +2041,7 @@ MUTATIONS = (
         "handed on although it is said to be gone",
         13,
         HANDING_ON,
-        "        if tenure.is_doubted:\n            return False\n",
+        "        if tenure.said_gone:\n            return False\n",
         "",
         simulated=False,
     ),
@@ -2164,8 +2164,10 @@ MUTATIONS = (
         "what is said to have been released elsewhere is given back unasked",
         12,
         LOCKS,
-        "            lease.said_gone = notice.kind\n",
-        "            self._renewals._was_released(lease, now_ns)\n            return\n",
+        "            tenure.is_said_gone(notice.kind, now_ns)\n",
+        "            if queue is not None and queue.lease is not None:\n"
+        "                self._renewals._was_released(queue.lease, now_ns)\n"
+        "                return\n",
     ),
     one(
         "what is gone is free here, though nobody has said that he gave it back",
@@ -2178,9 +2180,9 @@ MUTATIONS = (
     one(
         "what is said of a value is said of who was handed its tenure",
         12,
-        LOCKS,
-        "(notice.kind is Kind.GONE or lease.tenure.shown == lease.token):",
-        "True:",
+        LEASES,
+        "return said if said is Kind.GONE or is_this else None",
+        "return said",
         simulated=False,
     ),
     one(
@@ -2230,8 +2232,8 @@ MUTATIONS = (
     one(
         "what was said before a proof is said of a loss behind it",
         12,
-        RENEWALS,
-        "        if not tenure.is_doubted:\n            lease.said_gone = None\n",
+        LEASES,
+        "        if self._said_gone_ns <= self.t1_ns:\n            self.said_gone = None\n",
         "",
         simulated=False,
     ),

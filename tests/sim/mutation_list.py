@@ -2208,8 +2208,8 @@ MUTATIONS = (
         "who asks again by its name is granted it from memory",
         4,
         LOCKS,
-        "            self._asking_again.add(holder)\n"
-        "            self._extend(held, 0, _AskedAgain(self, holder, held, now_ns), now_ns)\n",
+        "            again = self._asking_again[holder] = _AskedAgain(self, holder, held)\n"
+        "            self._extend(held, 0, again, now_ns)\n",
         "            holder.granted(held, now_ns)\n",
         simulated=False,
     ),
@@ -2217,8 +2217,9 @@ MUTATIONS = (
         "who has asked again is granted it though it is gone",
         13,
         LOCKS,
-        "        self._asking_again.discard(holder)\n        queue",
-        "        queue",
+        "        if (again := self._asking_again.pop(holder, None)) is not None:\n"
+        "            cancel(again.timer)\n",
+        "",
         simulated=False,
     ),
     one(

@@ -10,12 +10,9 @@ from concurrent.futures import Future
 from threading import Thread
 from typing import Generic, TypeVar
 
-from lockd.clock import boottime_ns
-from lockd.core.validity import NS_PER_S
-
 T = TypeVar("T")
 
-YOUNG_NS = 2 * NS_PER_S
+YOUNG_NS = 2_000_000_000
 """Longer than a link rests between two tries to connect."""
 
 
@@ -31,7 +28,7 @@ class Lookup(Generic[T]):
     is dead) is there for who asks next. It is there for YOUNG_NS: who asks later gets what is true by then.
     """
 
-    def __init__(self, work: Callable[[], T], now_ns: Callable[[], int] = boottime_ns) -> None:
+    def __init__(self, work: Callable[[], T], now_ns: Callable[[], int]) -> None:
         self._work = work
         self._now_ns = now_ns
         self._begun: Future[T] | None = None

@@ -46,7 +46,7 @@ def one_line(text: str) -> str:
 
 
 # From a script, Redis 6.2 puts it behind "ERR Error running script (…): …: -", and what a user may not run
-# has no word of its own there.
+# is said without such a word there.
 _REFUSES_ALL = re.compile(
     r"(?:ERR Error running script .*: -)?"
     r"(OOM|MISCONF|READONLY|NOREPLICAS|NOPERM|NOAUTH|LOADING|BUSY|MASTERDOWN|CLUSTERDOWN)\b"

@@ -123,7 +123,7 @@ class Fleet(Generic[AnyLink]):
         return self.voters.voting
 
     def giving(self) -> int:
-        """Those of them that did not refuse the last vote that they were asked for, by an error of their own,
+        """Those of them that did not refuse the last vote that they were asked for, by an error of the master,
         such as OOM, MISCONF or NOREPLICAS."""
         return self.voters.voting & ~sum(link.bit for link in self._up if link.refuses)
 

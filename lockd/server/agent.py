@@ -246,7 +246,7 @@ class Agent:
         return task.done()
 
     async def _make_entrances(self) -> None:
-        """As soon as it is known who may lock what: whoever comes then waits in the kernel."""
+        """As soon as it is known who may lock what: an app that comes then waits in the kernel."""
         await self._reload.begin()
         for entrance in self._entrances:
             entrance.make()

@@ -36,7 +36,7 @@ async def patience_ends(lookup: Lookup[int]) -> None:
 async def test_an_answer_for_which_nobody_waited_is_there_for_who_asks_next() -> None:
     """A resolver that takes five seconds, beside links that wait for one."""
     oracle = Oracle()
-    lookup = Lookup(oracle.answer)
+    lookup = Lookup(oracle.answer, Clock())
     for _ in range(3):
         await patience_ends(lookup)
         assert lookup.is_under_way
@@ -78,7 +78,7 @@ async def test_however_long_it_takes_an_answer_is_there_for_who_asked_before_it_
 
 async def test_who_is_told_late_takes_nothing_from_who_asked_after_that() -> None:
     oracle = Oracle()
-    lookup = Lookup(oracle.answer)
+    lookup = Lookup(oracle.answer, Clock())
     told_late = lookup.result()
     told_late.send(None)
     oracle.may_answer.release()
@@ -94,7 +94,7 @@ async def test_who_is_told_late_takes_nothing_from_who_asked_after_that() -> Non
 
 async def test_who_asks_at_the_same_time_gets_the_same_answer() -> None:
     oracle = Oracle()
-    lookup = Lookup(oracle.answer)
+    lookup = Lookup(oracle.answer, Clock())
     oracle.may_answer.release()
     assert await asyncio.gather(lookup.result(), lookup.result()) == [1, 1]
 
@@ -107,7 +107,7 @@ async def test_a_failure_is_told_once() -> None:
             raise ZeroDivisionError
         return result
 
-    lookup = Lookup(look_up)
+    lookup = Lookup(look_up, Clock())
     with pytest.raises(ZeroDivisionError):
         await lookup.result()
     assert await lookup.result() == "found"

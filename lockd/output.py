@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
+from contextlib import suppress
+from typing import Any
 
 CANT_WRITE = 73
 """As in sysexits.h: EX_CANTCREAT."""
@@ -26,6 +29,29 @@ def open_standard_files() -> None:
             # It gets the lowest number that is free.
             os.open(os.devnull, flags)
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+    _complain_in_vain()
+
+
+class _Complaints(io.FileIO):
+    """Stderr: what can't be written there is lost. There is nowhere else to say it, and the exit status still
+    says how the command ended."""
+
+    def write(self, text: Any) -> int:
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+
+def _complain_in_vain() -> None:
+    """Nothing fails from here on because stderr does."""
+    before = sys.stderr
+    if before is sys.__stderr__ and isinstance(before, io.TextIOWrapper):
+        sys.stderr = io.TextIOWrapper(
+            _Complaints(before.fileno(), "w", closefd=False),
+            before.encoding,
+            before.errors,
+            write_through=True,
+        )
 
 
 def could_not_write(error: OSError) -> int:

@@ -12,6 +12,9 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+YOUNG_NS = 2_000_000_000
+"""Longer than a link rests between two tries to connect."""
+
 
 async def in_thread(work: Callable[[], T]) -> T:
     """Its result. Who is cancelled leaves the thread to itself."""
@@ -19,23 +22,33 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 class Lookup(Generic[T]):
-    """Work that is asked for again and again, but not begun again before its last result was taken.
+    """Work that is asked for again and again, but not begun again while it is under way.
 
     So no threads pile up, and an answer that takes longer than anybody waits (the first of two name servers
-    is dead) is there for who asks next.
+    is dead) is there for who asks next. It is there for YOUNG_NS: who asks later gets what is true by then.
     """
 
-    def __init__(self, work: Callable[[], T]) -> None:
+    def __init__(self, work: Callable[[], T], now_ns: Callable[[], int]) -> None:
         self._work = work
+        self._now_ns = now_ns
         self._begun: Future[T] | None = None
+        self._done_ns = 0
 
     async def result(self) -> T:
-        begun = self._begun = self._begun or _begun(self._work)
+        begun = self._begun
+        if begun is None or (begun.done() and self._now_ns() - self._done_ns > YOUNG_NS):
+            begun = self._begun = _begun(self._look)
         try:
             return await asyncio.wrap_future(begun)
         finally:
-            if begun.done():
+            if begun.done() and self._begun is begun:
                 self._begun = None
+
+    def _look(self) -> T:
+        try:
+            return self._work()
+        finally:
+            self._done_ns = self._now_ns()
 
     @property
     def is_under_way(self) -> bool:

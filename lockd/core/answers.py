@@ -5,6 +5,7 @@ This keeps nonsense away from what the other masters say. It can't find a lie: a
 holders is as bad as one that lost its data, and Redlock does not survive that in addition to other failures.
 """
 
+import re
 from enum import StrEnum
 from typing import Any
 
@@ -44,6 +45,22 @@ def one_line(text: str) -> str:
     """What a master said, fit for a log and for an app: one line, and short."""
     line = "".join(char if char.isprintable() else "?" for char in text[:_LINE_CHARS])
     return f"{line}…" if len(text) > _LINE_CHARS else line
+
+
+# From a script, Redis 6.2 puts it behind "ERR Error running script (…): …: -", and what a user may not run
+# is said without such a word there.
+_REFUSES_ALL = re.compile(
+    r"(?:ERR Error running script .*: -)?"
+    r"(OOM|MISCONF|READONLY|NOREPLICAS|NOPERM|NOAUTH|LOADING|BUSY|MASTERDOWN|CLUSTERDOWN)\b"
+    r"|ERR unknown command|ERR .*(?:ACL failure in script|user executing the script can't run)"
+)
+
+
+def refuses_all(error: str) -> str:
+    """In a word, why a master that answers with this error gives no vote to anybody; '': the error may be
+    about one key, which anything may be written to."""
+    found = _REFUSES_ALL.match(error)
+    return "" if found is None else found[1] or "ERR"
 
 
 class Flaw(StrEnum):
@@ -105,7 +122,7 @@ def flaw_of(ballot: Ballot, reply: Any, most: int) -> Flaw | None:
     if bounds is None:
         return Flaw.NONSENSE
     if status in (OTHERS, ASKED) and kind is Attempt:
-        if words != 4 or not _is_nonce(reply[3]):
+        if words != 4 or not _begins_a_lease(reply[3]):
             return Flaw.NONSENSE
     elif words != 3:
         return Flaw.NONSENSE
@@ -117,8 +134,10 @@ def flaw_of(ballot: Ballot, reply: Any, most: int) -> Flaw | None:
     return Flaw.MISCOUNTS if status == MISCOUNTS else None
 
 
-def _is_nonce(word: object) -> bool:
-    return word.__class__ is bytes and len(word) == NONCE_CHARS
+def _begins_a_lease(word: object) -> bool:
+    """Its nonce. It is shorter where someone has written anything else under a lease's name: that is in the
+    way of that one resource, and no fault of the master."""
+    return word.__class__ is bytes and len(word) <= NONCE_CHARS
 
 
 def is_of_release(reply: object) -> bool:

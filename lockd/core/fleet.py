@@ -126,8 +126,8 @@ class Fleet(Generic[AnyLink]):
         return self.voters.voting
 
     def giving(self) -> int:
-        """Those of them that did not refuse the last vote that they were asked for, by an error such as OOM,
-        MISCONF or NOREPLICAS."""
+        """Those of them that did not refuse the last vote that they were asked for. An error such as OOM,
+        MISCONF or NOREPLICAS refuses it, and one about a single key does not."""
         return self.voters.voting & ~sum(link.bit for link in self._up if link.refuses)
 
     def barred_by_clock(self) -> int:

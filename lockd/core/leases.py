@@ -177,16 +177,16 @@ class Tenure:
     its release, which is worth sending until until_ns. under_way: the ballots about it that are under way.
     fences_left: of its block. lease: who has the resource now; None while it is handed on. label: the class
     of the last lease. is_over: it was given back. turn: what is left of this host's turn, since another host
-    waits; None: no host is known to wait. handed_on_ns: since when it is handed on; -1: not yet. doubted_ns:
-    when a notice said that it was taken away by force, or given back through another agent.
+    waits; None: no host is known to wait. handed_on_ns: since when it is handed on; -1: not yet. said_gone:
+    what a master has said of it since its last proof was asked for.
     """
 
     __slots__ = (
         "_next_fence",
         "began_ns",
+        "_said_gone_ns",
         "cut_ns",
         "deadline_ns",
-        "doubted_ns",
         "extending",
         "fences_left",
         "gained_ns",
@@ -201,6 +201,7 @@ class Tenure:
         "proof",
         "proofs",
         "resource",
+        "said_gone",
         "shown",
         "t1_ns",
         "terms",
@@ -233,7 +234,8 @@ class Tenure:
         self.lease: Lease | None = None
         self.inherited: Inherited | None = None
         self.turn: Turn | None = None
-        self.handed_on_ns = self.doubted_ns = -1
+        self.handed_on_ns = self._said_gone_ns = -1
+        self.said_gone: Kind | None = None
 
     def is_recalled(self, now_ns: int, turn_ms: int) -> None:
         """Another host waits for it. Its turn ends this long after the first notice of that."""
@@ -265,10 +267,10 @@ class Tenure:
         """Who pays for what is asked about it."""
         return self.terms.account if self.lease is None else self.lease.holder.account
 
-    @property
-    def is_doubted(self) -> bool:
-        """A notice said that it is gone, after its last proof was asked for."""
-        return self.doubted_ns > self.t1_ns
+    def is_said_gone(self, kind: Kind, now_ns: int) -> None:
+        """A master says that it was taken away by force, or given back through another agent: which of the
+        two."""
+        self.said_gone, self._said_gone_ns = kind, now_ns
 
     @property
     def is_held(self) -> bool:
@@ -329,6 +331,8 @@ class Tenure:
         extension.missing &= ~self.proven
         self.proof, self.gained_ns = extension.proof, extension.gained_ns
         self.proofs += 1
+        if self._said_gone_ns <= self.t1_ns:
+            self.said_gone = None
         if extension.hides:
             self.shown = b""
         self.gone = self.gone.after_proof(extension.t1_ns)
@@ -359,8 +363,7 @@ class Lease:
     (rule 7). told: its app is known to have read of it, or has named it. outlived: its process is dead, and a
     child goes on with it. inherited: what its tenure has in addition when this lease itself was taken over,
     and not handed on since (rule 13). let_go_ns: it is given back then at the latest, because its process is
-    dead, or, with ends_early, because its app said so. said_gone: if a master has said since its last proof
-    that it was taken away by force, or released through another agent: which of the two.
+    dead, or, with ends_early, because its app said so.
     """
 
     __slots__ = (
@@ -377,7 +380,6 @@ class Lease:
         "outlived",
         "promised_ns",
         "resource",
-        "said_gone",
         "spared_until_ns",
         "standing",
         "tenure",
@@ -408,7 +410,6 @@ class Lease:
         self.lost_by: Loss | None = None
         self.let_go_ns: int | None = None
         self.ends_early = False
-        self.said_gone: Kind | None = None
         self.told = False
         self.outlived = False
         self.inherited: Inherited | None = None
@@ -428,6 +429,13 @@ class Lease:
     def is_ours(self) -> bool:
         """As `Tenure` has it."""
         return self.tenure.is_ours
+
+    @property
+    def said_gone(self) -> Kind | None:
+        """As `Tenure` has it. What was given back elsewhere has the token that masters show, or without one
+        the tenure's nonce: that may have been another lease."""
+        said, is_this = self.tenure.said_gone, self.token in (self.tenure.shown, self.nonce)
+        return said if said is Kind.GONE or is_this else None
 
     @property
     def is_wanted(self) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from lockd.build import mypyc_attr
 from lockd.core.admission import Elsewhere, Numbered
-from lockd.core.answers import Flaw, Nonsense, flaw_of, is_of_release, one_line
+from lockd.core.answers import Flaw, Nonsense, flaw_of, is_of_release, one_line, refuses_all
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import MISCOUNTS, NO_IDENTITY, NO_LEASE, TTL_TOO_LONG, YES, Ballot
 from lockd.core.ballots.extension import Extension
@@ -153,7 +153,7 @@ class Link:
         self.facts: MasterFacts | None = None
         self.introduced = False
         self.refuses = ""
-        """With what error it has refused its last vote; '': it has not."""
+        """With what error it refuses all votes on this connection; '': it gives them."""
         self.blank_since_ns: int | None = None
         self.numbered: Numbered | None = None
         """While it is being admitted: the number that was written on the others."""
@@ -384,14 +384,15 @@ class Link:
             self._keep(ballot, payload)
             self._scripts_are_gone(now_ns)
             return
-        word = error.split(" ", 1)[0]
+        why = refuses_all(error)
         if is_debt(ballot):
             # It is still a debt (rule 3).
             self._keep(ballot, payload)
         elif ballot.pending & self.bit and not isinstance(ballot, Release):
             self._listener.not_counted(self, "error")
-            self._refuses_votes(word, now_ns)
-        self._unanswered(ballot, f"error {word}", now_ns)
+            if why:
+                self._refuses_votes(why, now_ns)
+        self._unanswered(ballot, f"error {why or error.split(' ', 1)[0]}", now_ns)
         self.look_closer()
 
     def _refuses_votes(self, error: str, now_ns: int) -> None:
@@ -446,7 +447,7 @@ class Link:
         asked."""
         self._heard_ns = now_ns
         self._is_there = True
-        self._dropped = ""
+        self._dropped = self.refuses = ""
         self._unfit = self._session_began = False
 
     def session_to_end(self) -> int | None:

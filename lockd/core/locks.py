@@ -35,6 +35,7 @@ from lockd.core.refusals import (
     WITHDRAWN,
     expired,
     held_here,
+    waited_in_line,
 )
 from lockd.core.tenures.campaigns import Campaigns
 from lockd.core.tenures.handing_on import HandingOn
@@ -78,8 +79,7 @@ class Locks:
         self.queues = self._campaigns.queues
         self.names = self._campaigns.names
         means = Means(parameters, masters, watcher, self._journal, self.turns, self._votes, self._campaigns)
-        self._asking_again: set[Holder] = set()
-        """Requests that have asked again by their name, until the masters have answered."""
+        self._asking_again: dict[Holder, _AskedAgain] = {}
         self._returns = Returns(means, self._hands_on)
         self.detached = self._returns.detached
         self._renewals = Renewals(means, self._returns, self._was_asked)
@@ -196,17 +196,18 @@ class Locks:
             return False
         elif held.is_ours:
             # It may have been released through another agent: it is granted again when it is proven.
-            self._asking_again.add(holder)
-            self._extend(held, 0, _AskedAgain(self, holder, held, now_ns), now_ns)
+            again = self._asking_again[holder] = _AskedAgain(self, holder, held)
+            self._extend(held, 0, again, now_ns)
         else:
             self._campaigns.refuse(holder, UNPROVEN, now_ns)
         return True
 
     def _answer_again(self, holder: Holder, lease: Lease, refusal: Refusal | None, now_ns: int) -> None:
-        """The masters have answered to a request that asked again, unless its app is gone meanwhile."""
-        if holder not in self._asking_again:
+        """Unless its app is gone meanwhile."""
+        again = self._asking_again.pop(holder, None)
+        if again is None:
             return
-        self._asking_again.discard(holder)
+        cancel(again.timer)
         if refusal is None:
             self.turns.aside(holder.granted, lease, now_ns)
         else:
@@ -223,7 +224,8 @@ class Locks:
     def gone(self, holder: Holder, now_ns: int) -> bool:
         """The app of a waiting LOCK is gone: the request is dropped, and what was tried for it is given back.
         False: the try goes on, and the holder will be told its outcome (core/plain_values.py)."""
-        self._asking_again.discard(holder)
+        if (again := self._asking_again.pop(holder, None)) is not None:
+            cancel(again.timer)
         queue = self.queues.get(holder.resource)
         if queue is None or holder not in queue.waiters:
             return True
@@ -244,6 +246,10 @@ class Locks:
             self._renewals.extend_unknown(resource, token, ttl_ms, reply, now_ns)
         else:
             self._extend(lease, ttl_ms, reply, now_ns)
+
+    def prove(self, lease: Lease, reply: Reply, now_ns: int) -> None:
+        """For an app that is about to be told of a lease which was granted a while ago."""
+        self._extend(lease, 0, reply, now_ns, let_in=True)
 
     def _extend(
         self, lease: Lease, wanted_ms: int, reply: Reply, now_ns: int, *, let_in: bool = False
@@ -434,9 +440,10 @@ class Locks:
     def _is_doubted(self, notice: Notice, now_ns: int) -> None:
         """The masters are asked about a lease that has a queue. A DETACHED lease is in nobody's way here."""
         queue = self._queue_with(notice.resource, notice.word)
-        lease = self.detached_with(notice.resource, notice.word) if queue is None else queue.lease
-        if lease is not None and (notice.kind is Kind.GONE or lease.tenure.shown == lease.token):
-            lease.said_gone = notice.kind
+        lease = self.detached_with(notice.resource, notice.word)
+        tenure = queue.tenure if queue is not None else lease.tenure if lease is not None else None
+        if tenure is not None:
+            tenure.is_said_gone(notice.kind, now_ns)
         if queue is not None:
             self._handing_on.doubted(queue, now_ns)
 
@@ -683,19 +690,25 @@ class _Ending:
 
 
 class _AskedAgain:
-    """For a LOCK that has asked again by its name. core.values.Reply."""
+    """A LOCK that has asked again by its name: it is granted what it has when masters prove that once more.
+    Its wait may end before their turn has come. core.values.Reply."""
 
-    def __init__(self, locks: Locks, holder: Holder, lease: Lease, asked_ns: int) -> None:
-        self._locks = locks
+    def __init__(self, locks: Locks, holder: Holder, lease: Lease) -> None:
+        self._answer = partial(locks._answer_again, holder, lease)
         self._holder = holder
         self._lease = lease
-        self._asked_ns = asked_ns
+        ends_ns = holder.give_up_ns
+        self.timer = None if ends_ns is None else locks.turns.at(holder.account, ends_ns, self._give_up)
 
     def done(self, _lease: Extended | None) -> None:
-        self._locks._answer_again(self._holder, self._lease, None, self._asked_ns)
+        self._answer(None, self._holder.asked_ns)
 
     def refused(self, refusal: Refusal) -> None:
-        self._locks._answer_again(self._holder, self._lease, refusal, self._asked_ns)
+        self._answer(refusal, self._holder.asked_ns)
+
+    def _give_up(self, now_ns: int) -> None:
+        if not any(ballot.reply is self for ballot in self._lease.tenure.under_way):
+            self._answer(waited_in_line(self._holder, now_ns), now_ns)
 
 
 def _is_held(lease: Lease, now_ns: int) -> bool:

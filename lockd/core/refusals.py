@@ -3,7 +3,7 @@
 from lockd.core.ballots.ballot import Ballot
 from lockd.core.errors import ErrorWord
 from lockd.core.interfaces import Masters
-from lockd.core.leases import Lease
+from lockd.core.leases import Holder, Lease
 from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Refusal
 
@@ -23,7 +23,6 @@ BEHIND_OTHERS = (
     "behind earlier commands of its connection, which have no reply yet, or whose replies were not read: "
     "use a separate connection for each WAIT"
 )
-BEFORE_IT = "behind what apps of this host asked the masters before"
 BROKEN = Refusal(ErrorWord.ERR, "internal error of the agent: see its log")
 WITHDRAWN = Refusal(ErrorWord.NOTHELD, "withdrawn: its token was unlocked before the grant")
 UNLOCKED_BEFORE = Refusal(
@@ -53,6 +52,13 @@ def no_quorum(ballot: Ballot, masters: Masters, total: int) -> Refusal:
         elif not (ballot.asked & voting) >> master & 1:
             reasons.append(masters.why_not(master))
     return Refusal(ErrorWord.NOQUORUM, " ".join(reasons) or "the answers came too late")
+
+
+def waited_in_line(holder: Holder, now_ns: int) -> Refusal:
+    """Its wait has ended before the masters could be asked for it."""
+    waited_ms = (now_ns - holder.asked_ns) // NS_PER_MS
+    text = f"waited {waited_ms} ms behind what apps of this host asked the masters before"
+    return Refusal(ErrorWord.TIMEOUT, text)
 
 
 def held_here(lease: Lease, now_ns: int) -> Refusal:

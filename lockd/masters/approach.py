@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, cast
 
+from lockd.clock import boottime_ns
 from lockd.config.model import Config, Master
 from lockd.threads import Lookup
 from lockd.transport import Transport
@@ -29,7 +30,7 @@ class Way(NamedTuple):
 class Approach:
     def __init__(self, config: Config, master: Master) -> None:
         self._port = master.port
-        self._way = Lookup(partial(_way_to, config, master))
+        self._way = Lookup(partial(_way_to, config, master), boottime_ns)
 
     async def connect(self, made: Callable[[], asyncio.BaseProtocol]) -> tuple[Transport, str | None]:
         """A connection to the first of its addresses that takes one, and the agents' password. OSError,

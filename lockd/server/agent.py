@@ -200,9 +200,8 @@ class Agent:
     async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         self.locks.wall_ahead_ns = wall_ahead_ns()
         await self._start_metrics(loop)
-        names = loop.create_task(self._reload.begin())
-        if await self._comes(names, _FIRST_LOOK_S):
-            self._make_entrances()
+        made = loop.create_task(self._make_entrances())
+        await self._comes(made, _FIRST_LOOK_S)
         self.fleet.start()
         self.shared.hang_ups.start(loop)
         self.shared.processes.start(loop)
@@ -211,7 +210,7 @@ class Agent:
         for _ in self._taking_over():
             pass
         self._canary_task = loop.create_task(self._canary.run())
-        if not (names.done() or await self._names_come_late(names)):
+        if not await self._are_made(made):
             return
         for entrance in self._entrances:
             await entrance.open()
@@ -246,18 +245,22 @@ class Agent:
             task.result()
         return task.done()
 
-    def _make_entrances(self) -> None:
+    async def _make_entrances(self) -> None:
+        """As soon as it is known who may lock what: an app that comes then waits in the kernel."""
+        await self._reload.begin()
         for entrance in self._entrances:
             entrance.make()
 
-    async def _names_come_late(self, names: "asyncio.Task[None]") -> bool:
-        """What the previous agent held is held on. Until it is known who may lock what, nobody is let in."""
-        self._waits_for = "the lookup of users and groups"
-        self.log.warning("user_database_silent", why="nobody is let in until it answers")
-        if not await self._comes(names):
-            return False
-        self._make_entrances()
-        return True
+    async def _are_made(self, made: "asyncio.Task[None]") -> bool:
+        """Until they are, nobody is let in. What the previous agent held is held on all the same. False: the
+        agent is told to stop before."""
+        if not made.done():
+            self._waits_for = "the lookup of users and groups"
+            self.log.warning("user_database_silent", why="nobody is let in until it answers")
+        if await self._comes(made):
+            return True
+        made.cancel()
+        return False
 
     def _taking_over(self) -> Iterator[None]:
         """Take over what the previous agent held, in steps. At the start that is noted before anything about

@@ -36,6 +36,24 @@ from lockd.cli import main
 main()
 """
 
+SURPRISED_AGENT = """
+import asyncio, threading
+from lockd.server import agent, reload
+agent._FIRST_LOOK_S = 0
+looks, look_up = threading.Event(), reload.Permissions
+def answers_while_it_looks(config):
+    looks.wait()
+    return look_up(config)
+async def look(self, loop):
+    looks.set()
+    while self._reload._one_at_a_time.locked():
+        await asyncio.sleep(0.001)
+reload.Permissions = answers_while_it_looks
+agent.Agent._first_look = look
+from lockd.cli import main
+main()
+"""
+
 
 class World:
     """An agent over three modelled masters, and the socket of a systemd that it tells how it is."""
@@ -66,7 +84,10 @@ class World:
 
     def start_patiently(self) -> None:
         """An agent that looks at its masters first for as long as that takes."""
-        self.agent.command = (sys.executable, "-c", PATIENT_AGENT, *self.agent.command[3:])
+        self.start_as(PATIENT_AGENT)
+
+    def start_as(self, program: str) -> None:
+        self.agent.command = (sys.executable, "-c", program, *self.agent.command[3:])
         self.agent.start(wait=False)
 
     def wait_ready(self) -> None:
@@ -137,6 +158,13 @@ def test_one_silent_master_of_three_is_not_waited_for(world: World) -> None:
     world.wait_ready()
     with Wire(world.cluster.socket) as wire:
         assert as_map(wire.ask("LOCK", "two will do", TTL_MS))[b"fence"] > 0
+
+
+def test_a_user_database_that_answers_during_the_look_lets_apps_in_behind_it(world: World) -> None:
+    world.start_as(SURPRISED_AGENT)
+    world.wait_ready()
+    with Wire(world.cluster.socket) as wire:
+        assert wire.ask("PING") == b"PONG"
 
 
 def test_until_then_it_is_not_ready_and_says_so_and_a_stop_is_a_stop(world: World) -> None:

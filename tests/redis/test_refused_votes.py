@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.harness.cluster import Cluster
-from tests.harness.on_masters import on
+from tests.harness.on_masters import lease_key, on
 from tests.harness.users import Connect
 from tests.harness.waiting import eventually
 from tests.harness.wire import token_of
@@ -55,3 +55,17 @@ def test_an_agent_whose_masters_refuse_votes_is_not_ready_and_is_again_once_they
     token = token_of(wire.ask("LOCK", "r", 60_000))
     assert wire.ask("UNLOCK", "r", token) == 1
     eventually(lambda: sum(votes(cluster)) == 5, "they vote again")
+
+
+@pytest.mark.parametrize("wrong", [("HSET", "a", "b"), ("SET", "no lease")])
+def test_a_key_that_is_no_lease_costs_its_master_no_vote(
+    wrong: tuple[str, ...], cluster: Cluster, connect_here: Connect
+) -> None:
+    wire = connect_here()
+    command, *words = wrong
+    for master in cluster.masters[:3]:
+        on(master, command, lease_key("poison"), *words)
+    assert isinstance(wire.ask("LOCK", "poison", 60_000), Exception)
+    assert votes(cluster) == [1] * 5
+    assert [row["state"] for row in cluster.master_states()] == ["up"] * 5
+    assert wire.ask("UNLOCK", "good", token_of(wire.ask("LOCK", "good", 60_000))) == 1

@@ -1797,9 +1797,10 @@ MUTATIONS = (
         (
             Edit(
                 SEVERAL,
-                "lost(self, lease: Lease, now_ns: int) -> None:\n        self._go_on_soon(now_ns)",
-                "lost(self, lease: Lease, now_ns: int) -> None:\n        pass",
+                "lost(self, lease: Lease, now_ns: int) -> None:\n",
+                "lost(self, lease: Lease, now_ns: int) -> None:\n        return\n",
             ),
+            Edit(SEVERAL, "if not one.was_just_proven(self._had_all_ns)", "if False"),
             Edit(
                 SEVERAL,
                 "one.standing is not Standing.HELD or one.deadline_ns <= least_ns",
@@ -1861,8 +1862,40 @@ MUTATIONS = (
         "a list is withdrawn when what it shares was never told",
         4,
         SEVERAL,
-        "if self._is_unlocked(self._asked[0], lease.resource, now_ns):",
+        "if not self._over and self._is_withdrawn(lease, now_ns):",
         "if True:",
+        simulated=False,
+    ),
+    one(
+        "a list is granted though its token was unlocked through another agent",
+        4,
+        SEVERAL,
+        "if lease.said_gone is Kind.RELEASED:",
+        "if False:",
+        simulated=False,
+    ),
+    one(
+        "a list is granted from memory",
+        2,
+        SEVERAL,
+        "if not one.was_just_proven(self._had_all_ns)",
+        "if False",
+        simulated=False,
+    ),
+    one(
+        "a list is granted with what could not be proven",
+        2,
+        SEVERAL,
+        "            if not worked:\n                self._unproven = lease\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "a list that may have been withdrawn is asked for again",
+        4,
+        SEVERAL,
+        "if lease.lost_by is Loss.GONE and not self._over and self._asked[0].value:",
+        "if False:",
         simulated=False,
     ),
     one(
@@ -2075,7 +2108,7 @@ MUTATIONS = (
         "handed on although it is said to be gone",
         13,
         HANDING_ON,
-        "        if tenure.is_doubted:\n            return False\n",
+        "        if tenure.said_gone:\n            return False\n",
         "",
         simulated=False,
     ),
@@ -2214,8 +2247,10 @@ MUTATIONS = (
         "what is said to have been released elsewhere is given back unasked",
         12,
         LOCKS,
-        "            lease.said_gone = notice.kind\n",
-        "            self._renewals._was_released(lease, now_ns)\n            return\n",
+        "            tenure.is_said_gone(notice.kind, now_ns)\n",
+        "            if queue is not None and queue.lease is not None:\n"
+        "                self._renewals._was_released(queue.lease, now_ns)\n"
+        "                return\n",
     ),
     one(
         "what is gone is free here, though nobody has said that he gave it back",
@@ -2228,9 +2263,9 @@ MUTATIONS = (
     one(
         "what is said of a value is said of who was handed its tenure",
         12,
-        LOCKS,
-        "(notice.kind is Kind.GONE or lease.tenure.shown == lease.token):",
-        "True:",
+        LEASES,
+        "return said if said is Kind.GONE or is_this else None",
+        "return said",
         simulated=False,
     ),
     one(
@@ -2256,8 +2291,8 @@ MUTATIONS = (
         "who asks again by its name is granted it from memory",
         4,
         LOCKS,
-        "            self._asking_again.add(holder)\n"
-        "            self._extend(held, 0, _AskedAgain(self, holder, held, now_ns), now_ns)\n",
+        "            again = self._asking_again[holder] = _AskedAgain(self, holder, held)\n"
+        "            self._extend(held, 0, again, now_ns)\n",
         "            holder.granted(held, now_ns)\n",
         simulated=False,
     ),
@@ -2265,8 +2300,9 @@ MUTATIONS = (
         "who has asked again is granted it though it is gone",
         13,
         LOCKS,
-        "        self._asking_again.discard(holder)\n        queue",
-        "        queue",
+        "        if (again := self._asking_again.pop(holder, None)) is not None:\n"
+        "            cancel(again.timer)\n",
+        "",
         simulated=False,
     ),
     one(
@@ -2280,8 +2316,8 @@ MUTATIONS = (
     one(
         "what was said before a proof is said of a loss behind it",
         12,
-        RENEWALS,
-        "        if not tenure.is_doubted:\n            lease.said_gone = None\n",
+        LEASES,
+        "        if self._said_gone_ns <= self.t1_ns:\n            self.said_gone = None\n",
         "",
         simulated=False,
     ),

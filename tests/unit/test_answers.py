@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockd.core.answers import Flaw, flaw_of, is_of_release
+from lockd.core.answers import Flaw, flaw_of, is_of_release, refuses_all
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import Ballot
 from lockd.core.ballots.extension import Extension
@@ -37,6 +37,8 @@ SANE = [
     (attempt(), [1, 1, NOW_US]),
     (attempt(), [0, 0, NOW_US, ANOTHERS]),
     (attempt(), [0, 86_400_000, NOW_US, ANOTHERS]),
+    (attempt(), [0, 0, NOW_US, b"not a lease"]),
+    (attempt(), [0, 0, NOW_US, b""]),
     (attempt(), [-1, 0, NOW_US]),
     (attempt(), [-2, 60_000, NOW_US]),
     (attempt(), [-5, 0, NOW_US]),
@@ -76,7 +78,7 @@ def test_what_no_script_answers_is_nonsense(ballot: Ballot, reply: object) -> No
     assert flaw_of(ballot, reply, MOST) is Flaw.NONSENSE
 
 
-@pytest.mark.parametrize("named", [[], [ANOTHERS, ANOTHERS], [b"1" * 31], [None], [1], ["1" * 32]])
+@pytest.mark.parametrize("named", [[], [ANOTHERS, ANOTHERS], [b"1" * 33], [None], [1], ["1" * 32]])
 def test_a_try_is_refused_with_the_nonce_of_who_has_it(named: list[object]) -> None:
     assert flaw_of(attempt(), [0, 700, NOW_US, ANOTHERS], MOST) is None
     assert flaw_of(attempt(), [0, 700, NOW_US, *named], MOST) is Flaw.NONSENSE
@@ -157,3 +159,29 @@ def test_of_anything_what_passes_can_be_counted(ballot: Ballot, reply: Any) -> N
     fresh = made[type(ballot)]()
     fresh.put_to(0b11111)
     fresh.answered(0, status, value, True, 0, *holder_nonce)
+
+
+IN_6_2 = "ERR Error running script (call to f_4f8f9981771e1c57): @user_script:1: @user_script: 1: "
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        ("OOM command not allowed when used memory > 'maxmemory'. script: 4f8f, on @user_script:1.", "OOM"),
+        (f"{IN_6_2}-OOM command not allowed when used memory > 'maxmemory'.", "OOM"),
+        (f"{IN_6_2}-NOREPLICAS Not enough good replicas to write.", "NOREPLICAS"),
+        ("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to", "MISCONF"),
+        ("READONLY You can't write against a read only replica.", "READONLY"),
+        ("NOPERM this user has no permissions to run the 'evalsha' command", "NOPERM"),
+        ("ERR unknown command 'EVALSHA', with args beginning with: '4f8f' '1' ", "ERR"),
+        ("ERR ACL failure in script: User u has no permissions to run the 'set' command", "ERR"),
+        (f"{IN_6_2}The user executing the script can't run this command or subcommand", "ERR"),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", ""),
+        (f"{IN_6_2.replace(' @user_script: 1:', '')}WRONGTYPE Operation against a key", ""),
+        ("ERR user_script:1: attempt to compare boolean with number script: on @user_script:1.", ""),
+        ("", ""),
+    ],
+)
+def test_an_error_costs_a_master_its_vote_when_it_is_about_more_than_one_key(error: str, why: str) -> None:
+    """As Redis 6.2, Redis 7 and Valkey say it."""
+    assert refuses_all(error) == why

@@ -19,7 +19,6 @@ from lockd.core.plain_values import is_plain
 from lockd.core.polls import Polls
 from lockd.core.queues import Queue
 from lockd.core.refusals import (
-    BEFORE_IT,
     BEHIND_OTHERS,
     RESERVED,
     SHIFTED,
@@ -28,6 +27,7 @@ from lockd.core.refusals import (
     UNCERTAIN,
     held_here,
     no_quorum,
+    waited_in_line,
 )
 from lockd.core.tenures.places import AnswerTime, Place, Recall, RecallEnd
 from lockd.core.tenures.votes import Votes
@@ -153,7 +153,7 @@ class Campaigns:
         elif refusal in TRIED_AGAIN:
             refusal = Refusal(refusal.code, f"waited {waited_ms} ms, {refusal.text}")
         elif refusal is None and queue.rest is not None:
-            refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms {BEFORE_IT}")
+            refusal = waited_in_line(holder, now_ns)
         elif refusal is None and queue.attempt is not None:
             refusal = no_quorum(queue.attempt, self._masters, self._parameters.masters)
         return refusal or Refusal(ErrorWord.NOQUORUM, f"waited {waited_ms} ms without an answer")

@@ -118,7 +118,7 @@ class HandingOn:
         proved it are there as before."""
         if self._masters.clocks_in_doubt or tenure.gained_ns is not self._masters.gained_ns():
             return False
-        if tenure.is_doubted:
+        if tenure.said_gone:
             return False
         return self._masters.stand(tenure.proven & ~tenure.gone.mask, tenure.t1_ns, now_ns)
 
@@ -211,9 +211,6 @@ class HandingOn:
     def doubted(self, queue: Queue, now_ns: int) -> None:
         """A notice says that it was taken away, or given back elsewhere. Nobody else gets it without a later
         proof, and its holder, or those that wait for it here, should know soon."""
-        tenure = queue.tenure
-        assert tenure is not None
-        tenure.doubted_ns = now_ns
         if queue.lease is not None and queue.lease.standing is Standing.HELD:
             self._renewals.look_again(queue.lease, now_ns)
 

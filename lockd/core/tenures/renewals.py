@@ -62,9 +62,9 @@ class Renewals:
 
     def _next_look_ns(self, lease: Lease) -> int:
         """After a proof. Notices that it is gone may have been true only since the masters answered."""
-        if lease.tenure.is_doubted:
-            return lease.tenure.doubted_ns
-        return lease.lose_at_ns() if lease.holder.detached else lease.renew_again_at_ns()
+        if lease.holder.detached:
+            return lease.lose_at_ns()
+        return lease.t1_ns if lease.tenure.said_gone else lease.renew_again_at_ns()
 
     def look_after(self, lease: Lease, now_ns: int) -> None:
         """The lease's own timer: renew it, tell of its loss before its deadline, or end it."""
@@ -146,7 +146,7 @@ class Renewals:
     def _renew(self, lease: Lease, now_ns: int, *, let_in: bool) -> None:
         tenure = lease.tenure
         ttl_ms = lease.extension_ttl_ms(lease.ttl_ms, now_ns)
-        if tenure.is_doubted:
+        if tenure.said_gone:
             ttl_ms = ttl_ms or lease.proof_ttl_ms(now_ns)
         if tenure.inherited is not None and tenure.inherited.goes_on and not lease.is_wanted:
             lease.loss = UNREAD
@@ -272,8 +272,6 @@ class Renewals:
         tenure = lease.tenure
         self._prove(tenure, extension, now_ns)
         lease.loss = ""
-        if not tenure.is_doubted:
-            lease.said_gone = None
         self.note(lease)
         if tenure.inherited is not None and tenure.inherited.proof is extension.proof:
             self._campaigns.share(self._campaigns.queues[lease.resource], lease, now_ns)

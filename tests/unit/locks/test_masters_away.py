@@ -8,7 +8,7 @@ from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.release import Release
 from lockd.core.line import LEAST
 from tests.harness.clocks import MS
-from tests.harness.fleet_model import break_tries_for
+from tests.harness.fleet_model import Host, break_tries_for
 
 LOST = "down:-connection-lost"
 
@@ -135,3 +135,31 @@ def test_a_mistake_where_the_time_of_a_ballot_is_up_is_that_requests_alone(host,
     host.pass_ms(1_000)
     assert later.code == "NOQUORUM"
     assert host.locks.waiting == 0
+
+
+def refused_with(host: Host, error: str) -> None:
+    """One master answers the only vote that it is asked for with this error."""
+    host.slow(0)
+    host.lock(b"poison")
+    host.pass_ms(0)
+    link = host.fleet.links[0]
+    link.sent.popleft()
+    link.heard(error, host.time.now_ns, is_error=True)
+    link.slow = False
+
+
+@pytest.mark.parametrize(
+    ("error", "giving"),
+    [("WRONGTYPE Operation against a key", 0b11111), ("OOM command not allowed", 0b11110)],
+)
+def test_an_error_about_one_key_takes_no_vote_and_one_about_the_master_does(host, error, giving):
+    refused_with(host, error)
+    assert host.fleet.giving() == giving
+
+
+def test_what_a_master_refused_on_one_connection_is_forgotten_on_the_next(host):
+    refused_with(host, "OOM command not allowed")
+    assert "OOM" in host.fleet.why_not(0)
+    host.break_off(0)
+    host.come_back(0)
+    assert host.fleet.giving() == 0b11111

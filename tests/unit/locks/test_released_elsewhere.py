@@ -82,6 +82,21 @@ def test_a_notice_from_before_a_proof_says_nothing_of_a_loss_behind_it(host: Hos
     assert host.locked().code == "TAKEN"
 
 
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_notice_that_came_after_a_proof_was_asked_for_outlives_it(host: Host, detached: bool):
+    """The masters may have answered before what it tells of."""
+    app = host.locked(detached=detached)
+    host.slow()
+    extending = host.extend(app, 10_000)
+    host.pass_ms(1, answering=False)
+    host.locks.noticed(0, Notice(Kind.RELEASED, app.held.nonce, b"r"), host.time.now_ns)
+    for master in range(5):
+        host.fleet.arrive(master)
+        host.fleet.hear(master)
+    assert extending.code == "done"
+    assert app.held.said_gone is Kind.RELEASED
+
+
 def test_what_was_taken_over_and_is_not_proven_is_not_given_back_for_a_notice(host: Host, app: App):
     """What masters are left with may be another's word by now (rule 13)."""
     agent = host.next_agent()

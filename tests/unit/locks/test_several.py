@@ -3,10 +3,11 @@
 import pytest
 
 from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.extension import Extension
 from lockd.core.claims import Claims
 from lockd.core.leases import Standing
 from tests.harness.clocks import MS
-from tests.harness.fleet_model import Host, beside
+from tests.harness.fleet_model import Answer, Host, beside
 from tests.harness.joint import several
 
 A, B, C = b"a", b"b", b"c"
@@ -292,3 +293,62 @@ def test_a_lease_that_its_app_has_already_is_not_given_back_with_the_rest(host):
     whole = several(host, [A, B], value=b"mine", named=True)
     assert whole.code == "TAKEN"
     assert app.held.standing is Standing.HELD
+
+
+# Unlocked through another agent
+
+
+@pytest.mark.parametrize("is_heard", [False, True])
+def test_one_whose_token_was_unlocked_through_another_agent_is_not_granted(
+    host: Host, other: Host, is_heard: bool
+):
+    holder = host.locked(B)
+    whole = several(host, [A, B], value=b"mine", named=True, wait_ms=60_000)
+    host.pass_ms(500)
+    if not is_heard:
+        for master in host.fleet.masters:
+            master.notifies.clear()
+    unlocked = Answer()
+    other.locks.unlock(A, b"mine", unlocked, other.time.now_ns, uid=1)
+    other.pass_ms(0)
+    assert unlocked.code == "done"
+    host.unlocked(holder)
+    host.pass_ms(100)
+    assert whole.code == "NOTHELD"
+    assert (is_free(host, A, B), host.locks.waiting) == (True, 0)
+
+
+def test_what_it_has_had_for_a_while_is_proven_before_it_is_granted(host: Host):
+    holder = host.locked(B)
+    whole = several(host, [A, B], wait_ms=60_000, ttl_ms=30_000)
+    host.pass_ms(500)
+    assert host.asked(Extension) == []
+    host.slow()
+    host.unlock(holder)
+    host.answer()
+    host.pass_ms(0, answering=False)
+    assert whole.code == ""
+    host.answer_all()
+    host.pass_ms(0)
+    assert whole.code == "granted"
+    assert [ballot.resource for ballot in host.asked(Extension)][-1] == A
+    assert several(host, [b"c", b"d"]).code == "granted"
+    assert len(host.asked(Extension)) == 2, "what was granted just now is not proven again"
+
+
+def test_what_it_can_not_prove_is_not_granted(host: Host):
+    holder = host.locked(B)
+    whole = several(host, [A, B], wait_ms=60_000, ttl_ms=30_000)
+    host.pass_ms(500)
+    host.slow()
+    host.unlock(holder)
+    host.answer()
+    host.pass_ms(0, answering=False)
+    host.break_off(0, 1, 2)
+    host.pass_ms(1_000)
+    assert whole.code == ""
+    assert host.locks.queues[A].lease is None
+    host.come_back(0, 1, 2)
+    host.quick(0, 1, 2, 3, 4)
+    host.pass_ms(5_000)
+    assert whole.code == "granted"

@@ -4,6 +4,7 @@ import pytest
 
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.release import Release
+from lockd.core.leases import Standing
 from tests.harness.fleet_model import beside, cluster
 
 
@@ -318,3 +319,43 @@ def test_a_lease_that_ends_is_over_in_the_turn_of_who_waits_and_not_behind_all_t
     for _ in range(10):
         host.locks.turns.run(host.time.now_ns, 1)
     assert host.locks.queues[b"r"].lease is None
+
+
+# Asked again by its name
+
+
+def again(host, wait_ms=500):
+    return host.lock(named=True, value=b"job", wait_ms=wait_ms)
+
+
+def test_its_wait_ends_before_the_masters_could_be_asked(host):
+    first = host.locked(named=True, value=b"job")
+    full(host)
+    asks = again(host)
+    host.pass_ms(499)
+    assert asks.code == ""
+    host.pass_ms(1)
+    assert str(asks.refusal) == "TIMEOUT waited 500 ms behind what apps of this host asked the masters before"
+    full(host, full=False)
+    host.pass_ms(100)
+    assert (len(asks.answers), first.held.standing) == (1, Standing.HELD)
+
+
+def test_its_wait_does_not_end_while_the_masters_are_asked(host):
+    host.locked(named=True, value=b"job")
+    host.slow()
+    asks = again(host, wait_ms=1)
+    host.pass_ms(10, answering=False)
+    assert asks.code == ""
+    host.answer_all()
+    assert asks.code == "granted"
+
+
+def test_who_is_gone_is_told_nothing_when_its_wait_ends(host):
+    host.locked(named=True, value=b"job")
+    full(host)
+    asks = again(host)
+    host.locks.gone(asks, host.time.now_ns)
+    full(host, full=False)
+    host.pass_ms(1_000)
+    assert asks.answers == []

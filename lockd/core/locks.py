@@ -388,8 +388,7 @@ class Locks:
         for holder in reversed(waiting):
             self._campaigns.refuse(holder, WITHDRAWN, now_ns)
             self._campaigns.leave(self.queues[resource], holder, now_ns)
-        one = self.names.slot(resource, token)
-        for request in () if one is None else tuple(one.requests):
+        for request in self.names.wanting_slot(resource, token):
             request.withdrawn(now_ns)
             waiting.append(request.asker)
         return waiting
@@ -522,8 +521,8 @@ class Locks:
 
     def knows_request(self, uid: int, resource: bytes, token: bytes, now_ns: int) -> bool:
         """Whether an UNLOCK of that token is answered here although no lease here has it."""
-        over, one = self.names.over(uid, resource, token, now_ns), self.names.slot(resource, token)
-        waits = self.names.waiting(resource, token) or (one is not None and one.requests)
+        over = self.names.over(uid, resource, token, now_ns)
+        waits = self.names.waiting(resource, token) or self.names.wanting_slot(resource, token)
         return bool(waits) or (over is not None and over.answers)
 
     def _find(self, resource: bytes, token: bytes, now_ns: int) -> Lease | None:

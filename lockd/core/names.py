@@ -150,6 +150,11 @@ class Names:
         is over."""
         return self._slots.get((resource, token))
 
+    def wanting_slot(self, resource: bytes, token: bytes) -> list[AsksForSlot]:
+        """The requests of that name that are under way, by the name of the resource or of any slot."""
+        both = (self.slot(name, token) for name in (resource, whole_of(resource)))
+        return [request for one in both if one is not None for request in one.requests]
+
     def wants_slot(self, resource: bytes, token: bytes, number: int) -> OneSlot:
         """A request of that name begins."""
         one = self._slots.setdefault((resource, token), OneSlot(number))

@@ -84,7 +84,7 @@ class Slots(Joint):
         token, names = self._token, self._locks.names
         if not token:
             return None
-        if self._is_over(now_ns):
+        if self._is_unlocked(self.asker, self._resource, now_ns):
             return UNLOCKED_BEFORE
         if self._locks.knows(self._resource, token) or names.waiting(self._resource, token):
             return WITHOUT_SLOTS
@@ -101,10 +101,6 @@ class Slots(Joint):
         if self._token:
             self._name = self._locks.names.wants_slot(self._resource, self._token, len(self._tries))
         self._name.requests[self] = None
-
-    def _is_over(self, now_ns: int) -> bool:
-        """Its token was unlocked, under the name of the resource or of a slot."""
-        return self._is_unlocked(self.asker, self._resource, now_ns)
 
     def _part_of(self, lease: Lease) -> Holder | None:
         """The one that is for this slot."""
@@ -135,8 +131,6 @@ class Slots(Joint):
     def granted(self, part: Holder, lease: Lease, now_ns: int) -> None:
         part.named = bool(part.value)
         self._claims.add(lease, self, is_first=lease.holder is part)
-        if not self._over and self._is_over(now_ns):
-            self._fail(UNLOCKED_BEFORE, now_ns)
         self._go_on_soon(now_ns)
         if self._over:
             self._surplus.append(lease)
@@ -189,10 +183,6 @@ class Slots(Joint):
             self._fail(self._why_not(), now_ns)
 
     def _try_next(self, now_ns: int) -> None:
-        """Not if its token was unlocked during the try before (rule 13)."""
-        if self._is_over(now_ns):
-            self._fail(UNLOCKED_BEFORE, now_ns)
-            return
         self._trying = self._left.pop()
         self._ask(self._trying, now_ns)
 

@@ -1871,9 +1871,9 @@ MUTATIONS = (
     one(
         "one name has two of several slots",
         4,
-        NAMES,
-        "            request.has(lease, now_ns)",
-        "            if request is self.trying or self.trying is None:\n                request.has(lease, now_ns)",
+        SLOTS,
+        "            self._name.has(lease, now_ns)",
+        "            self.has(lease, now_ns)",
     ),
     one(
         "a slot is tried for under a name that has one",

@@ -32,6 +32,7 @@ from lockd.core.refusals import (
     TRIED_AGAIN,
     UNLOCKED_BEFORE,
     UNPROVEN,
+    WITH_SLOTS,
     WITHDRAWN,
     expired,
     held_here,
@@ -190,6 +191,8 @@ class Locks:
         before = [held.holder] if held is not None else self.names.waiting(resource, token)
         if self.names.over(uid, resource, token, now_ns) is not None:
             self._campaigns.refuse(holder, UNLOCKED_BEFORE, now_ns)
+        elif self.names.slot(resource, token) is not None:
+            self._campaigns.refuse(holder, WITH_SLOTS, now_ns)
         elif before and not same_process(before[0], holder):
             self._campaigns.refuse(holder, ANOTHERS, now_ns)
         elif held is None or (not held.is_ours and holder.give_up_ns is not None):
@@ -284,12 +287,13 @@ class Locks:
         """An app's UNLOCK. It is answered when a quorum has confirmed it, so that any app can get the
         resource from then on. uid: the app's user, for whom the end of the request is remembered
         (core/names.py); account: who pays for that."""
-        over = None if uid is None else self.names.over(uid, resource, token, now_ns)
-        if over is not None and over.answers:
-            over.tell(reply)
-            return
         withdrawn = self._withdraw(resource, token, now_ns)
         lease = self._find(resource, token, now_ns)
+        over = None if uid is None else self.names.over(uid, resource, token, now_ns)
+        # Something may be held under the name all the same: the token of a slot was perhaps another's, too.
+        if over is not None and over.answers and lease is None and not withdrawn:
+            over.tell(reply)
+            return
         requests = [lease.holder] if lease is not None and lease.holder.named else withdrawn
         if requests or lease is None:
             by = None if uid is None else (uid, account)
@@ -393,6 +397,9 @@ class Locks:
         for holder in reversed(waiting):
             self._campaigns.refuse(holder, WITHDRAWN, now_ns)
             self._campaigns.leave(self.queues[resource], holder, now_ns)
+        for request in self.names.wanting_slot(resource, token):
+            request.withdrawn(now_ns)
+            waiting.append(request.asker)
         return waiting
 
     def holder_gone(self, lease: Lease, now_ns: int) -> None:
@@ -525,7 +532,8 @@ class Locks:
     def knows_request(self, uid: int, resource: bytes, token: bytes, now_ns: int) -> bool:
         """Whether an UNLOCK of that token is answered here although no lease here has it."""
         over = self.names.over(uid, resource, token, now_ns)
-        return bool(self.names.waiting(resource, token)) or (over is not None and over.answers)
+        waits = self.names.waiting(resource, token) or self.names.wanting_slot(resource, token)
+        return bool(waits) or (over is not None and over.answers)
 
     def _find(self, resource: bytes, token: bytes, now_ns: int) -> Lease | None:
         """A lease that this agent granted and remembers. A detached lease that has run out is forgotten here:
@@ -568,6 +576,7 @@ class Locks:
         lease.tenure.lease = lease
         self._campaigns.is_held(queue, lease, now_ns)
         self._returns.held += 1
+        self.names.was_taken_over(lease)
         inherited = lease.tenure.inherited
         assert inherited is not None
         if inherited.goes_on:

@@ -23,6 +23,7 @@ BEHIND_OTHERS = (
     "behind earlier commands of its connection, which have no reply yet, or whose replies were not read: "
     "use a separate connection for each WAIT"
 )
+BEHIND_ITS_NAME = Refusal(ErrorWord.TIMEOUT, "another request with its token was still trying the slots")
 BROKEN = Refusal(ErrorWord.ERR, "internal error of the agent: see its log")
 WITHDRAWN = Refusal(ErrorWord.NOTHELD, "withdrawn: its token was unlocked before the grant")
 UNLOCKED_BEFORE = Refusal(
@@ -32,6 +33,16 @@ ANOTHERS = Refusal(
     ErrorWord.ERR,
     "that token belongs to a request of another process, or to a lease that is bound to a connection: use "
     "a new token for each request",
+)
+WITH_SLOTS = Refusal(
+    ErrorWord.ERR, "that token belongs to a request with SLOTS: use a new token for each request"
+)
+OTHER_SLOTS = Refusal(
+    ErrorWord.ERR,
+    "that token belongs to a request with another number of SLOTS: use a new token for each request",
+)
+WITHOUT_SLOTS = Refusal(
+    ErrorWord.ERR, "that token belongs to a request without SLOTS: use a new token for each request"
 )
 UNPROVEN = Refusal(
     ErrorWord.NOQUORUM, "the previous agent held it, and this agent has not confirmed it yet: try again"

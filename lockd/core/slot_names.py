@@ -16,10 +16,14 @@ def slot_number(name: bytes) -> int:
     return int(name.rpartition(_MARK)[2])
 
 
+def whole_of(name: bytes) -> bytes:
+    """The resource that has this slot; b"" if the name is not a slot's."""
+    resource, mark, number = name.rpartition(_MARK)
+    return resource if mark and number.isdigit() else b""
+
+
 def resource_of(name: bytes) -> bytes:
     """The resource of the slot with this name; the name itself if it is not a slot's."""
-    while True:
-        resource, mark, number = name.rpartition(_MARK)
-        if not (mark and resource and number.isdigit()):
-            return name
-        name = resource
+    while whole := whole_of(name):
+        name = whole
+    return name

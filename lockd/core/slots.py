@@ -4,6 +4,9 @@ Each slot is an ordinary lock, and as sound as one. It is not a semaphore: sever
 its holders alike. The slots are tried one after the other, without waiting. When all are taken, the request
 stands in the lines of all of them, and gets the first that becomes free; in each line it keeps its place from
 when it came. If two become free at once, the second is given back: no slot is held for nobody.
+
+One name, one slot (rule 4). A name is known from when the first request of it begins (`OneSlot`). Those that
+come later join it: one tries the slots at a time, and what one is granted they all get.
 """
 
 from collections.abc import Sequence
@@ -12,7 +15,15 @@ from lockd.core.claims import Claims, Joint, Whole
 from lockd.core.errors import ErrorWord, Kind
 from lockd.core.leases import Holder, Lease, Standing
 from lockd.core.locks import Locks
-from lockd.core.refusals import UNLOCKED_BEFORE
+from lockd.core.names import OneSlot, same_process
+from lockd.core.refusals import (
+    ANOTHERS,
+    BEHIND_ITS_NAME,
+    OTHER_SLOTS,
+    UNLOCKED_BEFORE,
+    WITHDRAWN,
+    WITHOUT_SLOTS,
+)
 from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Refusal
 
@@ -36,70 +47,104 @@ class Slots(Joint):
         whole: Whole,
     ) -> None:
         super().__init__(locks, claims, whole, tries[0].account)
+        self._token = tries[0].value
         self._resource = resource
+        self._name = OneSlot(len(tries))
+        """Its own, if it has no name."""
         self._tries = tries
         self._left = list(reversed(tries))
         """Those that are still to try: the last one is the next."""
         self._places = places
         self._trying: Holder | None = None
-        self._in_line = self._waits_no_more = False
+        self._ready = self._in_line = self._waits_no_more = False
         self._refusals: list[Refusal] = []
         self._surplus: list[Lease] = []
-        self._before: Holder | None = None
-        """As `_known` has it."""
+
+    @property
+    def asker(self) -> Holder:
+        return self._tries[0]
 
     def begins(self, now_ns: int, *, ready: bool = True) -> None:
-        if self._is_over(self._resource, now_ns):
-            self._fail(UNLOCKED_BEFORE, now_ns)
-        elif (known := self._known(now_ns)) is not None:
-            self._answer_as(known, now_ns)
-        else:
-            for place in self._places:
-                self._ask(place, now_ns, ready=False)
-            if ready and not self._refusals:
-                self._try_next(now_ns)
+        self._ready = ready
+        if (refusal := self._cannot_join(now_ns)) is not None:
+            self._fail(refusal, now_ns)
+            return
+        self._joins()
+        lease = self._name.lease
+        if lease is not None and lease.standing is Standing.HELD:
+            self._ask_again_for(lease, now_ns)
+            return
+        for place in self._places:
+            self._ask(place, now_ns, ready=False)
+        if not self._refusals:
+            self.may_try(now_ns)
 
-    def _is_over(self, name: bytes, now_ns: int) -> bool:
-        """Its token was unlocked, under the name of the resource or of a slot."""
-        return self._is_unlocked(self._tries[0], name, now_ns)
+    def _cannot_join(self, now_ns: int) -> Refusal | None:
+        """The other requests of its name are not of its kind, or are over."""
+        token, names = self._token, self._locks.names
+        if not token:
+            return None
+        if self._is_unlocked(self.asker, self._resource, now_ns):
+            return UNLOCKED_BEFORE
+        if self._locks.knows(self._resource, token) or names.waiting(self._resource, token):
+            return WITHOUT_SLOTS
+        one = names.slot(self._resource, token)
+        if one is None:
+            return None
+        has_no_part = one.lease is not None and self._part_of(one.lease) is None
+        if has_no_part or one.number not in (0, len(self._tries)):
+            return OTHER_SLOTS
+        first = next(iter(one.requests), None)
+        return ANOTHERS if first is not None and not same_process(first.asker, self.asker) else None
 
-    def _known(self, now_ns: int, granted: Lease | None = None) -> Holder | None:
-        """The place for the slot that another request of its name has, or has given back: `Locks` knows the
-        answer to it. granted: what this request got meanwhile."""
-        for part in self._places or self._tries:
-            lease = self._locks.known(part.resource, part.value) if part.value else None
-            held = lease is not None and lease is not granted and lease.standing is Standing.HELD
-            if held or self._is_over(part.resource, now_ns):
-                return part
-        return None
+    def _joins(self) -> None:
+        if self._token:
+            self._name = self._locks.names.wants_slot(self._resource, self._token, len(self._tries))
+        self._name.requests[self] = None
 
-    def _answer_as(self, known: Holder, now_ns: int) -> None:
-        """With what `Locks` knows of the request of its name that came before."""
-        known.named = True
-        self._places, self._in_line, self._refusals = [known], True, []
-        self._ask(known, now_ns)
+    def _part_of(self, lease: Lease) -> Holder | None:
+        """The one that is for this slot."""
+        return next((one for one in self._places or self._tries if one.resource == lease.resource), None)
+
+    def _ask_again_for(self, lease: Lease, now_ns: int) -> None:
+        """`Locks` has the answer to a request whose lease is held already."""
+        part = self._part_of(lease)
+        assert part is not None
+        part.named = True
+        self._places, self._in_line = [part], True
+        self._ask(part, now_ns)
 
     def _ask(self, part: Holder, now_ns: int, *, ready: bool = True) -> None:
         part.asked_ns = now_ns
         self._locks.lock(part, now_ns, ready=ready)
 
     def can_be_told(self, now_ns: int) -> None:
-        if not (self._over or self._in_line or self._trying):
+        self._ready = True
+        self.may_try(now_ns)
+
+    def may_try(self, now_ns: int) -> None:
+        name = self._name
+        if self._ready and name.trying is None and not (self._over or self._in_line):
+            name.trying = self
             self._try_next(now_ns)
 
     def granted(self, part: Holder, lease: Lease, now_ns: int) -> None:
         part.named = bool(part.value)
         self._claims.add(lease, self, is_first=lease.holder is part)
-        if not self._over and self._is_over(self._resource, now_ns):
-            self._fail(UNLOCKED_BEFORE, now_ns)
         self._go_on_soon(now_ns)
-        if not self._over:
-            # One name, one grant (rule 4): another request of its name may have asked for another slot.
-            self._before = self._known(now_ns, lease)
-        if self._over or self._before is not None:
+        if self._over:
             self._surplus.append(lease)
         else:
+            self._name.has(lease, now_ns)
+
+    def has(self, lease: Lease, now_ns: int) -> None:
+        if not self._over:
+            self._claims.add(lease, self, is_first=False)
             self._succeed([lease], now_ns)
+            self._go_on_soon(now_ns)
+
+    def withdrawn(self, now_ns: int) -> None:
+        self._fail(WITHDRAWN, now_ns)
 
     def refused(self, part: Holder, refusal: Refusal, now_ns: int) -> None:
         if self._over:
@@ -113,6 +158,8 @@ class Slots(Joint):
                     self._fail(self._why_no_more(now_ns), now_ns)
                 return
             self._in_line, self._refusals = True, []
+            if self._ready and self._name.trying is not None and refusal.code is ErrorWord.TIMEOUT:
+                refusal = BEHIND_ITS_NAME
         self._refusals.append(refusal)
         self._go_on_soon(now_ns)
 
@@ -123,11 +170,6 @@ class Slots(Joint):
         """As above."""
 
     def _take_step(self, now_ns: int) -> None:
-        before, self._before = self._before, None
-        if before is not None:
-            self._leave(now_ns)
-            self._answer_as(before, now_ns)
-            return
         kind = self._refusals[-1].code.kind
         if self._waits_no_more and kind is Kind.CONTENDED:
             self._fail(self._why_no_more(now_ns), now_ns)
@@ -141,10 +183,6 @@ class Slots(Joint):
             self._fail(self._why_not(), now_ns)
 
     def _try_next(self, now_ns: int) -> None:
-        """Not if its token was unlocked during the try before (rule 13)."""
-        if self._is_over(self._resource, now_ns):
-            self._fail(UNLOCKED_BEFORE, now_ns)
-            return
         self._trying = self._left.pop()
         self._ask(self._trying, now_ns)
 
@@ -152,6 +190,7 @@ class Slots(Joint):
         self._trying, self._in_line, self._refusals = None, True, []
         for place in self._places:
             self._locks.can_be_told(place, now_ns)
+        self._name.tries_no_more(self, now_ns)
 
     def _why_not(self) -> Refusal:
         """If one slot was in doubt, the answer is not that all are taken. The waits in all lines end
@@ -177,6 +216,8 @@ class Slots(Joint):
                 self._locks.gone(part, now_ns)
         surplus, self._surplus = self._surplus, []
         self._give_back(surplus, now_ns)
+        self._name.leaves(self, now_ns)
+        self._locks.names.forget_slot(self._resource, self._token)
 
     def _forget_parts(self) -> None:
         self._tries, self._places, self._left, self._trying = (), (), [], None

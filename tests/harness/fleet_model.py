@@ -707,7 +707,7 @@ class Successor(Host):
         app = App(
             self.time, held.resource, ttl_ms=held.now.ttl_ms, max_hold_ms=held.max_hold_ms,
             lock_delay_ms=held.lock_delay_ms, value=held.token, label=held.label, owner=held.owner,
-            pid=held.pid, started=held.started, bound=held.bound, notify=held.notify,
+            pid=held.pid, started=held.started, bound=held.bound, notify=held.notify, named=True,
         )  # fmt: skip
         self.heirs.append(app)
         return app

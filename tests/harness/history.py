@@ -99,6 +99,16 @@ class Claimed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class HadSlot(Event):
+    """The agent has answered this request while another lease of its name is held there: a slot that an
+    UNLOCK by the name would leave held. answer: 'granted', or the error."""
+
+    request: int
+    token: bytes
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
 class LostUntold(Event):
     """Lost, while no request that it was granted to had an answer."""
 

@@ -26,6 +26,7 @@ from tests.harness.history import (
     Fault,
     Found,
     Granted,
+    HadSlot,
     HungUp,
     Landed,
     LostUntold,
@@ -88,6 +89,13 @@ def _is_awake(history: Reading, token: bytes, from_ns: int, to_ns: int) -> bool:
     if not any(began.host == agent and began.at_ns <= from_ns for began in history.all(Began)):
         return False
     return not history.was_stopped(name_of(agent), from_ns, to_ns)
+
+
+def one_slot(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """One name never has two slots, and no request is refused because of what its own name has (rule 4)."""
+    for had in history.all(HadSlot):
+        if had.answer in ("granted", "TAKEN"):
+            yield Violation("one slot", had.at_ns, f"its name has another lease: {had}")
 
 
 def in_line_no_more(history: Reading, bounds: Bounds) -> Iterable[Violation]:
@@ -170,4 +178,4 @@ def _longest_gap_ns(had: Iterable[tuple[int, int]], from_ns: int, to_ns: int) ->
     return max(longest_ns, to_ns - free_ns)
 
 
-ALL_CHECKS = (*CHECKS, all_or_none, taken_back, in_line_no_more, whichever_is_free)
+ALL_CHECKS = (*CHECKS, all_or_none, taken_back, one_slot, in_line_no_more, whichever_is_free)

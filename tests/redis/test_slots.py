@@ -95,6 +95,26 @@ def test_a_token_finds_its_slot_by_the_name_that_was_asked_for(wire: Wire, other
     unlock(wire, holder)
 
 
+@pytest.mark.parametrize(("number", "others"), [(3, 0), (1, 0), (3, 2)])
+@pytest.mark.parametrize("wait", [(), ("WAIT", WAIT_MS)])
+def test_one_token_on_four_connections_at_once_has_one_slot_and_its_unlock_leaves_none(
+    connect_here: Connect, wire: Wire, number: int, others: int, wait: tuple[object, ...]
+) -> None:
+    theirs = [slot(wire.ask("LOCK", "once", TTL_MS, "SLOTS", number)) for _ in range(others)]
+    wires = [connect_here() for _ in range(4)]
+    for at in range(20):
+        token = f"{number}-{others}-{len(wait)}-{at}"
+        for one in wires:
+            one.send("LOCK", "once", TTL_MS, *wait, "TOKEN", token, "SLOTS", number)
+        assert len({slot(one.reply())[b"resource"] for one in wires}) == 1
+        assert kind(wire.ask("LOCK", "once", TTL_MS, "TOKEN", token, "SLOTS", number + 1)) == "ERR"
+        assert kind(wire.ask("LOCK", "once", TTL_MS, "TOKEN", token)) == "ERR"
+        assert wires[0].ask("UNLOCK", "once", token) == 1
+        assert len(held(wire, "once")) == others
+    for lease in theirs:
+        unlock(wire, lease)
+
+
 def test_a_connection_that_ends_leaves_no_slot_held_and_none_waited_for(cluster: Cluster, wire: Wire) -> None:
     holder = slot(wire.ask("LOCK", "ends", MINUTE_MS, "SLOTS", 1))
     with AppProcess(cluster.socket) as app:

@@ -16,7 +16,7 @@ from tests.harness import history as h
 from tests.harness.clocks import MS
 from tests.sim.agent import name_of
 from tests.sim.apps import Heir, Request, Told, Wanted
-from tests.sim.clients import UID, PoolApp
+from tests.sim.clients import PoolApp
 from tests.sim.sockets import Session, Socket
 
 _MIN_VALIDITY_NS = 10 * MS
@@ -201,6 +201,23 @@ class SlotsRequest(JointRequest):
     def like(self, options: Request) -> SlotsRequest:
         return SlotsRequest(self.app, options, self.n)
 
+    def granted(self, leases: list[Lease], fresh: list[Lease], now_ns: int) -> None:
+        super().granted(leases, fresh, now_ns)
+        self._had_another("granted", leases[0])
+        if self.named:
+            self.agent.sessions.slots[self.options.value] = leases[0]
+
+    def refused(self, refusal: Refusal) -> None:
+        super().refused(refusal)
+        self._had_another(refusal.code)
+
+    def _had_another(self, answer: str, lease: Lease | None = None) -> None:
+        """By what this agent has answered before to a request of its name."""
+        had = self.agent.sessions.slots.get(self.options.value) if self.named else None
+        if had is not None and had is not lease and had.standing is Standing.HELD:
+            world = self.app.world
+            world.note(h.HadSlot(world.now_ns, self.options.number, name_of(had), answer))
+
     def in_core(self) -> Slots:
         agent = self.agent
         return Slots(agent.locks, agent.sessions.claims, _OF_SLOTS, self._tries, self._places, self)
@@ -270,19 +287,14 @@ class JointApp(PoolApp):
     ) -> None:
         """At the agent. With what it has of a list, all of that is over; with what it has not asked for yet,
         only when that comes to its turn."""
-        name, token = self._slot_of(resource, part.value, now_ns), part.value
+        name, token = self._slot_of(resource, part.value), part.value
         lease = self.agent.locks.known(name, token)
         is_all = lease is not None and lease.standing is Standing.HELD
         for number in whole.numbers if is_all else (part.number,):
             self.world.note(h.TakenBack(self.world.now_ns, number))
         self._withdraw(name, token, told, now_ns)
 
-    def _slot_of(self, resource: bytes, token: bytes, now_ns: int) -> bytes:
-        """As the agent has it: a slot that is known by that token."""
-        locks = self.agent.locks
-        if resource == _OF_SLOTS and not locks.knows_request(UID, resource, token, now_ns):
-            for number in range(max(_NUMBERS_OF_SLOTS)):
-                name = slot_name(resource, number)
-                if locks.known(name, token) is not None or locks.knows_request(UID, name, token, now_ns):
-                    return name
-        return resource
+    def _slot_of(self, resource: bytes, token: bytes) -> bytes:
+        """As the agent has it: the slot that the token has got."""
+        one = self.agent.locks.names.slot(resource, token)
+        return resource if one is None or one.lease is None else one.lease.resource

@@ -128,6 +128,8 @@ class Sessions:
     def __init__(self, agent: Serving) -> None:
         self._agent = agent
         self.claims = Claims()
+        self.slots: dict[bytes, Lease] = {}
+        """What requests for one of several slots were last answered, by their names."""
         self._of: dict[Socket, Session] = {}
         self._processes: dict[tuple[int, int], Process] = {}
 

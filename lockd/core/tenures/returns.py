@@ -152,6 +152,7 @@ class Returns:
     def lease_over(self, lease: Lease, why: str, now_ns: int) -> None:
         """Requests that wait for a ballot about it are told so."""
         lease.standing = Standing.OVER
+        self._campaigns.names.slot_over(lease)
         self._campaigns.polls.is_free(lease.resource)
         for ballot in lease.tenure.under_way:
             ballot.refused(expired(lease))

@@ -283,12 +283,14 @@ class Leases:
         )
 
     def _named(self, uid: int, resource: bytes, token: bytes) -> bytes:
-        """The slot of this resource to which the token belongs, if the token is known here, and for one slot
-        only."""
+        """The slot of this resource to which the token belongs, also when that was lost."""
+        one = self._locks.names.slot(resource, token)
+        if one is not None and one.lease is not None:
+            return one.lease.resource
         if not self._is_known(uid, resource, token):
             for number in range(self._current.config.limits.slots):
                 name = slot_name(resource, number)
-                if self._is_known(uid, name, token):
+                if self._losses.of((name, token)) is not None:
                     return name
         return resource
 

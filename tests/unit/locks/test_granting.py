@@ -143,7 +143,7 @@ def test_a_detached_lease_locked_again_with_its_token_is_the_one_that_is_known(h
 def test_an_app_that_is_told_of_its_grant_may_ask_for_the_same_at_once(
     host: Host, monkeypatch: pytest.MonkeyPatch, detached: bool
 ):
-    """As the next command of its MULTI. What it asks for is a request like any other; nobody else's is lost."""
+    """As the next command of its MULTI. What it asks for is a request like any other: nothing is lost."""
     asks_again: list[App] = []
 
     def granted(app: App, lease: Lease, now_ns: int) -> None:

@@ -27,6 +27,7 @@ def slot_of(whole: JointApp) -> int:
 
 def nothing_is_left(host: Host) -> bool:
     host.pass_ms(300)
+    assert host.locks.names.slot(b"r", b"mine") is None
     return host.at_rest() and all(host.shown(name) == [None] * 5 for name in ALL)
 
 
@@ -218,38 +219,164 @@ def test_asked_again_by_its_token_it_is_the_same_slot(host):
 
 
 @pytest.mark.parametrize("wait_ms", [None, 60_000])
-def test_two_of_one_token_that_ask_at_once_get_the_same_slot(host, wait_ms):
+@pytest.mark.parametrize(("number", "held_by_others"), [(3, 0), (1, 0), (3, 2)])
+def test_of_one_token_that_asks_at_once_one_slot_is_tried_for_at_a_time_and_all_get_it(
+    host, wait_ms, number, held_by_others
+):
     claims = Claims()
+    for first in range(held_by_others):
+        slots(host, number, first=first)
     host.slow()
-    one, other = (
-        slots(host, 3, value=b"mine", claims=claims, first=first, wait_ms=wait_ms) for first in (0, 1)
-    )
+    asked = [
+        slots(host, number, value=b"mine", claims=claims, first=at % number, wait_ms=wait_ms)
+        for at in range(4)
+    ]
+    tried = host.asked(Attempt)[held_by_others:]
+    assert len(tried) == 1, "no two of them try for different slots"
     host.answer_all()
     host.pass_ms(300)
-    host.answer_all()
-    assert one.leases == other.leases
-    assert (len(one.leases), host.locks.held) == (1, 1)
-    assert [host.shown(name) != [None] * 5 for name in ALL[:3]].count(True) == 1
+    assert all(one.leases == asked[0].leases for one in asked)
+    assert (len(asked[0].leases), host.locks.held) == (1, held_by_others + 1)
+    assert [len(one.fresh) for one in asked].count(1) == 1, "its app is told of it once as of a new one"
+    unlock(host, asked[0], b"mine")
+    assert host.locks.held == held_by_others
+    assert host.locks.names.slot(b"r", b"mine") is None
 
 
-@pytest.mark.parametrize(("wait_ms", "told"), [(None, "NOTHELD"), (60_000, "granted")])
-def test_an_unlock_of_the_first_grant_of_its_token_ends_a_request_that_still_tries(host, wait_ms, told):
-    """One that waits stood in the line of that slot, too, and was granted it with the first."""
+def test_of_one_token_only_the_next_goes_on_when_the_first_is_gone(host):
     claims = Claims()
     host.slow()
-    one, other = (
-        slots(host, 3, value=b"mine", claims=claims, first=first, wait_ms=wait_ms) for first in (0, 1)
-    )
+    first, second, third = (slots(host, 3, value=b"mine", claims=claims, first=at) for at in range(3))
+    first.gone()
+    assert [ballot.resource for ballot in host.asked(Attempt)] == ALL[:2]
+    host.answer_all()
+    host.pass_ms(300)
+    assert second.leases == third.leases
+    assert (first.answers, host.locks.held) == ([], 1)
+
+
+def test_of_one_token_each_waits_for_as_long_as_it_wants(host):
+    claims = Claims()
+    holders = [slots(host, 2) for _ in range(2)]
+    short, long = (slots(host, 2, value=b"mine", claims=claims, wait_ms=ms) for ms in (100, 60_000))
+    hasty = slots(host, 2, value=b"mine", claims=claims)
+    assert (hasty.code, short.code, long.code) == ("TAKEN", "", "")
+    host.pass_ms(101)
+    assert (short.code, long.code) == ("TIMEOUT", "")
+    unlock(host, holders[1])
+    assert long.code == "granted"
+
+
+def test_one_that_does_not_wait_gets_what_another_of_its_token_was_waiting_for(host):
+    holder, claims = slots(host, 1), Claims()
+    waiting = slots(host, 1, value=b"mine", claims=claims, wait_ms=60_000)
+    host.slow()
+    [lease] = holder.leases
+    host.locks.unlock(lease.resource, lease.token, Answer(), host.time.now_ns)
+    hasty = slots(host, 1, value=b"mine", claims=claims)
+    host.answer_all()
+    host.pass_ms(20)
+    assert waiting.leases == hasty.leases
+
+
+def test_a_wait_that_ends_while_another_of_its_token_tries_says_so(host):
+    claims = Claims()
+    host.slow()
+    slots(host, 2, value=b"mine", claims=claims)
+    hasty = slots(host, 2, value=b"mine", claims=claims, wait_ms=1)
+    host.pass_ms(2)
+    assert hasty.code == "TIMEOUT"
+    assert "another request with its token" in hasty.refusal.text
+
+
+def test_requests_of_one_token_for_different_numbers_of_slots_are_no_same_request(host):
+    claims = Claims()
+    host.slow()
+    first = slots(host, 3, value=b"mine", claims=claims, first=2)
+    others = [slots(host, number, value=b"mine", claims=claims) for number in (1, 2, 4)]
+    host.answer_all()
+    later = slots(host, 1, value=b"mine", claims=claims, wait_ms=60_000)
+    assert first.code == "granted"
+    for other in (*others, later):
+        assert other.code == "ERR"
+        assert "another number of SLOTS" in other.refusal.text
+    unlock(host, first, b"mine")
+    assert slots(host, 1, value=b"mine", claims=claims).code == "NOTHELD"
+    assert nothing_is_left(host)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_of_one_token_for_the_resource_and_for_a_slot_the_later_is_told_which_came_first(host, answered):
+    host.slow()
+    whole, plain = slots(host, 2, value=b"a"), host.lock(b"r", value=b"b", named=True)
+    if answered:
+        host.answer_all()
+    late_plain, late_whole = host.lock(b"r", value=b"a", named=True), slots(host, 2, value=b"b")
+    host.answer_all()
+    assert (whole.code, plain.code) == ("granted", "granted")
+    assert (late_plain.code, late_whole.code) == ("ERR", "ERR")
+    assert "with SLOTS" in late_plain.refusal.text
+    assert "without SLOTS" in late_whole.refusal.text
+
+
+def test_its_token_has_the_same_slot_with_the_next_agent(host):
+    [before] = slots(host, 3, value=b"mine", first=2).leases
+    host.locks.told(before, host.time.now_ns)
+    agent = host.next_agent()
+    agent.answer_all()
+    for number, code in ((1, "ERR"), (3, "granted"), (4, "ERR")):
+        assert slots(agent, number, value=b"mine").code == code
+    assert agent.locks.held == 1
+    agent.locks.unlock(before.resource, b"mine", Answer(), host.time.now_ns, uid=0)
+    assert slots(agent, 1, value=b"mine").code == "NOTHELD"
+    assert nothing_is_left(agent)
+
+
+def test_another_process_with_its_token_is_refused(host):
+    claims = Claims()
+    host.slow()
+    mine = slots(host, 2, value=b"mine", claims=claims)
+    theirs = slots(host, 2, value=b"mine", claims=claims, pid=2)
+    host.answer_all()
+    assert (mine.code, theirs.code) == ("granted", "ERR")
+    assert "another process" in theirs.refusal.text
+
+
+def test_an_unlock_of_a_slot_ends_no_lock_of_the_resource_that_has_the_same_token(host):
+    plain, slot = (host.locked(name, value=b"mine", named=True) for name in (b"r", ALL[0]))
+    for held in (slot, plain):
+        told = Answer()
+        host.locks.unlock(held.resource, b"mine", told, host.time.now_ns, uid=0)
+        host.pass_ms(20)
+        assert told.all == [None]
+    assert nothing_is_left(host)
+    assert host.shown(b"r") == [None] * 5
+
+
+def test_an_unlock_of_its_token_ends_all_that_try_or_wait_for_it(host):
+    claims = Claims()
+    host.slow()
+    asked = [slots(host, 2, value=b"mine", claims=claims, wait_ms=ms) for ms in (None, 60_000, None)]
+    told = Answer()
+    host.locks.unlock(b"r", b"mine", told, host.time.now_ns, uid=0)
+    host.pass_ms(0)
+    assert told.all == [None]
+    assert [one.code for one in asked] == ["NOTHELD"] * 3
+    host.answer_all()
+    assert nothing_is_left(host)
+
+
+def test_an_unlock_after_all_of_its_token_were_granted_it_leaves_nothing(host):
+    claims = Claims()
+    host.slow()
+    one, other = (slots(host, 3, value=b"mine", claims=claims, first=first) for first in (0, 1))
     for master in range(3):  # what was asked for the first: they are a quorum
         host.fleet.arrive(master)
         host.fleet.hear(master)
     host.pass_ms(0)
-    assert len(one.leases) == 1
+    assert one.leases == other.leases
     unlock(host, one, b"mine")
     host.answer_all()
-    host.pass_ms(300)
-    host.answer_all()
-    assert other.code == told
     assert nothing_is_left(host)
 
 

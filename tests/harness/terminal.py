@@ -28,10 +28,18 @@ def unread_terminal() -> Iterator[int]:
     shown, its = pty.openpty()
     writer = os.open(os.ttyname(its), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     _fill(writer)
-    room = eventually(lambda: _some_is_read(shown) and _fill(writer), "there is room again")
-    eventually(lambda: _some_is_read(shown) and _fill(writer, 1), "there is as much room again")
-    _fill(writer, room - 1 - FEW_BYTES)
-    assert select.select([], [its], [], 0)[1]
+
+    def room_again() -> int:
+        """Read until there is some, and fill it. The kernel moves what was written on when it likes."""
+        return eventually(lambda: os.read(shown, 64) and _fill(writer), "there is room again")
+
+    def has_room_for_few() -> bool:
+        room = room_again()
+        eventually(lambda: os.read(shown, 64) and _fill(writer, 1), "there is as much room again")
+        _fill(writer, room - 1 - FEW_BYTES)
+        return bool(select.select([], [its], [], 0)[1])
+
+    eventually(has_room_for_few)
     yield its
     for file in (shown, its, writer):
         os.close(file)
@@ -45,10 +53,6 @@ def _fill(file: int, most: int = 1 << 20) -> int:
         except BlockingIOError:
             return written
     return most
-
-
-def _some_is_read(file: int) -> bytes:
-    return os.read(file, 64)
 
 
 class Terminal:

@@ -6,6 +6,8 @@ import ipaddress
 import re
 
 HIGHEST_PORT = 65_535
+ALL_ADDRESSES = ("0.0.0.0", "::")
+"""A server may listen there. To a client they are its own host."""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -32,5 +34,11 @@ def endpoint(address: str) -> tuple[str, int] | None:
         host, port = split_address(address)
     except ValueError:
         return None
-    host = ipaddress.IPv6Address(host).compressed if ":" in host else host.lower().rstrip(".")
-    return ("127.0.0.1" if host == "localhost" else host), port
+    return _normal(host.lower().rstrip(".")), port
+
+
+def _normal(host: str) -> str:
+    if ":" in host:
+        v6 = ipaddress.IPv6Address(host)
+        return str(v6.ipv4_mapped or v6)
+    return "127.0.0.1" if host == "localhost" else host

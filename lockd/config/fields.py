@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lockd.config.addresses import HIGHEST_PORT, split_address
+from lockd.config.addresses import ALL_ADDRESSES, HIGHEST_PORT, endpoint, split_address
 from lockd.config.problems import Refused, describe_value
 from lockd.config.sections import REQUIRED, Key, NotText, Section, Wrong, listed, single
 from lockd.config.socket import DEFAULT_SOCKET, SOCKET_PATH_BYTES
@@ -90,7 +90,7 @@ def bound() -> Any:
 
 
 def master_address() -> Any:
-    return Key(single(partial(_address, 1, MASTER_ADDRESS)), MASTER_ADDRESS)
+    return Key(single(_master_address), MASTER_ADDRESS)
 
 
 def metrics_address(default: str) -> Any:
@@ -173,6 +173,15 @@ def _bound(written: object) -> Bound:
     if written not in (Bound.PROCESS, Bound.CONNECTION):
         raise Refused(f"is {describe_value(written)}", "write process or connection")
     return Bound(str(written))
+
+
+def _master_address(written: object) -> str:
+    address = _address(1, MASTER_ADDRESS, written)
+    host, _ = endpoint(address) or ("", 0)
+    if host in ALL_ADDRESSES:
+        wrong = f"is {describe_value(address)}, which would be another master on each host"
+        raise Refused(wrong, f"write {MASTER_ADDRESS}")
+    return address
 
 
 def _address(lowest_port: int, right: str, written: object) -> str:

@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,9 +18,13 @@ from .errors import Unproven
 from .printable import one_word
 from .redis_link import ANSWER_WITHIN_S, Ask, RedisLink
 
+WRITTEN_WITHIN_S = 0.1
+
 
 class Host:
     """The machine that the guard runs on, apart from its files. Tests pass in another one."""
+
+    _writer: threading.Thread | None = None
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self.environ = environ
@@ -109,9 +114,22 @@ class Host:
         return False
 
     def log(self, level: str, event: str, **values: object) -> None:
-        """One line on stderr, as lockd's own. Never raises: a log that is gone must not stop the guard."""
+        """One line on stderr, as lockd's own. Never raises, and waits for no reader: a log that is gone, or
+        that nobody reads, must not stop the guard. While a line finds no room, the next ones are left out."""
         priority = {"info": "<6>", "warning": "<4>", "error": "<3>"}[level]
         words = "".join(f" {key}={one_word(value)}" for key, value in values.items())
         prefix = priority if "JOURNAL_STREAM" in self.environ else ""
-        with suppress(OSError):
-            os.write(2, f"{prefix}level={level} event={event}{words}\n".encode(errors="replace"))
+        line = f"{prefix}level={level} event={event}{words}\n".encode(errors="replace")
+        if self._writer is not None:
+            self._writer.join(WRITTEN_WITHIN_S)
+        if self._writer is None or not self._writer.is_alive():
+            writer = threading.Thread(target=_say, args=(line,), daemon=True)
+            with suppress(RuntimeError):  # it may have no more threads
+                writer.start()
+                self._writer = writer
+                writer.join(WRITTEN_WITHIN_S)
+
+
+def _say(line: bytes) -> None:
+    with suppress(OSError):
+        os.write(2, line)

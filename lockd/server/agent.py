@@ -279,9 +279,10 @@ class Agent:
             self.journal.begin()
         for fate, count in counts.items():
             self.metrics.agent.inherited[fate] += count
-        if counts or replayed.endings:
+        sent_again = len(replayed.endings) if replayed.is_whole else 0
+        if counts.total() or sent_again:
             named = {str(fate): count for fate, count in counts.items()}
-            self.log.info("took_over", **named, releases_sent_again=len(replayed.endings))
+            self.log.info("took_over", **named, releases_sent_again=sent_again)
 
     def _reading_journal(self, replayed: Replayed) -> Iterator[None]:
         """A journal that can't be read is left alone, and the log says so: a newer agent may have written

@@ -1,8 +1,8 @@
 """The journal's file. It is beside the socket, so in /run, where it outlives the agent but not the host.
 
-Nothing waits for a disk, and one write is one record. A seal in the journal's lock file, written through
-memory, identifies the agent's last write, so that an older copy is told apart. If the journal can't be
-written it is removed, since an old one would be worse than none. The agent then goes on serving: only its
+Nothing waits for a disk, and one write is one record. A seal in the journal's lock file identifies the
+agent's last write, so that an older copy is told apart. If the journal or its seal can't be written it is
+removed, since an old one would be worse than none. The agent then goes on serving: only its
 next restart costs its holders something.
 
 A journal that has grown is written anew, in steps (`Rewriting`), into a second file. The first one is the
@@ -10,7 +10,6 @@ journal until the second one takes its place. Together they are 4.5 times as lon
 """
 
 import fcntl
-import mmap
 import os
 import stat
 import traceback
@@ -77,7 +76,6 @@ class JournalFile:
         self._bytes = 0
         self.is_last = False
         self._seal = NO_SEAL
-        self._seals: mmap.mmap | None = None
 
     def is_ours(self) -> bool:
         """No other agent has it, or can get it as long as this one lives."""
@@ -89,7 +87,6 @@ class JournalFile:
         try:
             if self._lock is None:
                 self._lock = self._locked()
-                self._seals = _seals_in(self._lock)
                 # Of an agent that was killed while it wrote.
                 with suppress(OSError):
                     os.unlink(self._fresh_path)
@@ -114,13 +111,21 @@ class JournalFile:
         return lock
 
     def _known_seals(self) -> list[Seal]:
-        assert self._seals is not None
-        return [Seal.read(self._seals[at : at + SEAL_SIZE]) for at in (0, SEAL_SIZE)]
+        """Of the journal that is there, and of the one that is put in its place."""
+        assert self._lock is not None
+        found = os.pread(self._lock, 2 * SEAL_SIZE, 0).ljust(2 * SEAL_SIZE, b"\0")
+        return [Seal.read(found[at : at + SEAL_SIZE]) for at in (0, SEAL_SIZE)]
 
-    def _sealed(self, seal: Seal, *places: int) -> None:
-        assert self._seals is not None
-        for place in places:
-            self._seals[place * SEAL_SIZE : (place + 1) * SEAL_SIZE] = seal.text
+    def _sealed(self, place: int) -> None:
+        """Not through mapped memory: if /run is full, or somebody has cut the file, the kernel kills who
+        touches that."""
+        assert self._lock is not None
+        os.pwrite(self._lock, self._seal.text, place * SEAL_SIZE)
+
+    def _unsealed(self, place: int) -> None:
+        """From that one on. It takes no memory, which there may be none of."""
+        assert self._lock is not None
+        os.ftruncate(self._lock, place * SEAL_SIZE)
 
     def _read(self) -> bytes:
         try:
@@ -152,7 +157,11 @@ class JournalFile:
             return False
         if self._file is None:
             # What another agent has left there is not the last any more: nothing is noted behind it.
-            self._sealed(NO_SEAL, 0, 1)
+            try:
+                self._unsealed(0)
+            except OSError as failure:
+                self._put_aside(str(failure))
+                return False
             return self._rewrite()
         most_bytes = max(_LEAST_BYTES, GROWN * self.ledger.live_bytes)
         return (self._bytes > most_bytes or self._is_gone()) and self._rewrite()
@@ -196,10 +205,10 @@ class JournalFile:
         """A seal fits whichever of the two is there when this agent dies. Later the second one has to fit
         nothing: it would fit older copies of the new journal."""
         self._seal = rewriting.seal
-        self._sealed(self._seal, 1)
+        self._sealed(1)
         os.rename(self._fresh_path, self.path)
-        self._sealed(self._seal, 0)
-        self._sealed(NO_SEAL, 1)
+        self._sealed(0)
+        self._unsealed(1)
         if self._file is not None:
             self._spent.append(self._file)
         self._file, self._bytes, self._fresh = self._fresh, self._seal.size, None
@@ -232,11 +241,11 @@ class JournalFile:
             written = os.write(file, record)
             if written < size:
                 _write(file, record[written:])
+            self._seal = self._seal.behind(record)
+            self._sealed(0)
         except OSError as failure:
             self._put_aside(str(failure))
             return
-        self._seal = self._seal.behind(record)
-        self._sealed(self._seal, 0)
         self._bytes += size
 
     def _broke(self, failure: Exception) -> None:
@@ -245,7 +254,8 @@ class JournalFile:
 
     def _put_aside(self, why: str) -> None:
         # If it can't be removed, it is at least emptied, and what somebody has put there is no journal.
-        self._sealed(NO_SEAL, 0, 1)
+        with suppress(OSError):
+            self._unsealed(0)
         self._drop_rewriting()
         with suppress(OSError):
             os.unlink(self.path)
@@ -288,17 +298,6 @@ class JournalFile:
                 os.close(file)
         self._file = self._lock = None
         self._spent.clear()
-        if self._seals is not None:
-            # It has the lock's file open, too.
-            self._seals.close()
-            self._seals = None
-
-
-def _seals_in(lock: int) -> mmap.mmap:
-    """Of the journal that is there, and of the one that is put in its place."""
-    if os.fstat(lock).st_size < 2 * SEAL_SIZE:
-        os.ftruncate(lock, 2 * SEAL_SIZE)
-    return mmap.mmap(lock, 2 * SEAL_SIZE)
 
 
 def _write(file: int, data: bytes) -> None:

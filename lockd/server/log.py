@@ -13,7 +13,7 @@ Every event has a bucket of 20 lines that fills at 10 a second, for each account
 counted, and reported as `suppressed=N` in the next line of that event and account, or by `flush`: ten
 thousand leases lost at once must not cost more than the loss itself.
 
-Nothing waits for a reader (spout.py): lines that find no room are left out, and `log_lost` says how
+Nothing waits for a reader (lockd/spout.py): lines that find no room are left out, and `log_lost` says how
 many.
 """
 
@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from lockd.server.buckets import Buckets
-from lockd.server.spout import Spout, spout_of
+from lockd.spout import Spout, spout_of
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 BURST = 20
@@ -174,14 +174,16 @@ class _Stream(logging.StreamHandler[TextIO]):
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._spout = spout_of(stream)
-        self._told_lost = 0
+        self._lost = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._spout is None:
             super().emit(record)
             return
         try:
-            if self._spout.write(self._line(record)) and self._spout.lost > self._told_lost:
+            if not self._spout.write(self._line(record)):
+                self._lost += 1
+            elif self._lost:
                 self._tell_lost(self._spout)
         except Exception:
             self.handleError(record)
@@ -191,10 +193,9 @@ class _Stream(logging.StreamHandler[TextIO]):
 
     def _tell_lost(self, spout: Spout) -> None:
         record = logging.LogRecord("lockd", logging.WARNING, "", 0, "log_lost", None, None)
-        record.fields = {"lines": spout.lost - self._told_lost}
-        lost = spout.lost
+        record.fields = {"lines": self._lost}
         if spout.write(self._line(record)):
-            self._told_lost = lost
+            self._lost = 0
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass

@@ -224,10 +224,10 @@ class Cluster:
         """All that this agent has logged, over its restarts."""
         return self.agent.log_path.read_text(errors="replace")
 
-    def add_agent(self, **overrides: Any) -> Cluster:
+    def add_agent(self, run: Path | None = None, **overrides: Any) -> Cluster:
         """One more agent over the same masters, as on another host: running, these overrides over its own."""
         name = f"agent{len(self._others) + 2}"
-        other = Cluster(self.folder, self.masters, merged(self._overrides, overrides), name)
+        other = Cluster(self.folder, self.masters, merged(self._overrides, overrides), name, run)
         self._others.append(other)
         other.agent.start()
         return other

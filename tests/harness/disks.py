@@ -7,12 +7,28 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
 from tests.harness.waiting import PATIENCE_S
 
 _SIZE = 300 << 20  # mkfs.xfs makes none smaller
+
+
+@contextmanager
+def full_memory(folder: Path) -> Iterator[Path]:
+    """A small file system in memory, as /run is. All of it is in the file `full` there."""
+    folder.mkdir()
+    _run("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder))
+    try:
+        with suppress(OSError), (folder / "full").open("wb", buffering=0) as full:
+            while True:
+                full.write(bytes(4_096))
+        yield folder
+    finally:
+        _run("umount", "--lazy", str(folder))
 
 
 class Disk:

@@ -10,14 +10,49 @@ import select
 import signal
 import struct
 import termios
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.harness.processes import children_of
 from tests.harness.waiting import eventually
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+FEW_BYTES = 40
+"""Less than any line."""
+
+
+@contextmanager
+def unread_terminal() -> Iterator[int]:
+    """Nobody reads it. It is writable, but with room for a few bytes only."""
+    shown, its = pty.openpty()
+    writer = os.open(os.ttyname(its), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    _fill(writer)
+
+    def room_again() -> int:
+        """Read until there is some, and fill it. The kernel moves what was written on when it likes."""
+        return eventually(lambda: os.read(shown, 64) and _fill(writer), "there is room again")
+
+    def has_room_for_few() -> bool:
+        room = room_again()
+        eventually(lambda: os.read(shown, 64) and _fill(writer, 1), "there is as much room again")
+        _fill(writer, room - 1 - FEW_BYTES)
+        return bool(select.select([], [its], [], 0)[1])
+
+    eventually(has_room_for_few)
+    yield its
+    for file in (shown, its, writer):
+        os.close(file)
+
+
+def _fill(file: int, most: int = 1 << 20) -> int:
+    """How many bytes it takes."""
+    for written in range(most):
+        try:
+            os.write(file, b"x")
+        except BlockingIOError:
+            return written
+    return most
 
 
 class Terminal:

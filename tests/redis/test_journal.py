@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -23,7 +24,9 @@ from tests.harness.app import App
 from tests.harness.app_process import AppProcess
 from tests.harness.clocks import MS
 from tests.harness.cluster import AS_IS, Cluster, running_cluster
+from tests.harness.disks import full_memory
 from tests.harness.on_masters import holding, lease_on
+from tests.harness.processes import stopped
 from tests.harness.waiting import PATIENCE_S, eventually
 from tests.harness.wire import as_map
 
@@ -349,6 +352,52 @@ def test_a_journal_that_was_deleted_is_written_again(
     eventually(path.exists)
     restarted(cluster)
     assert local(cluster, resource)["fence"] == lease["fence"]
+
+
+def test_an_agent_whose_journals_lock_file_somebody_has_cut_goes_on_and_so_does_the_next(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    one = app()
+    os.truncate(f"{journal_of(cluster)}.lock", 0)
+    lease = one.lock(1, resource)
+    one.ask(1, "PING")
+    restarted(cluster)
+    assert local(cluster, resource)["fence"] == lease["fence"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a file system of its own")
+def test_an_agent_whose_run_is_full_serves_without_a_journal_and_has_one_once_there_is_room(
+    cluster: Cluster, tmp_path: Path, resource: str
+) -> None:
+    with full_memory(tmp_path / "run") as run:
+        other = cluster.add_agent(run=run)
+        other.wait_voting(5)
+        assert other.metric("lockd_journal_ok") == 0
+        assert "No space left" in str(other.client().info("agent")["journal_trouble"])
+        lease = App(other).lock(resource, TTL_MS)
+        (run / "full").unlink()
+        eventually(lambda: other.metric("lockd_journal_ok") == 1)
+        App(other).ask("UNLOCK", resource, lease["token"])
+        other.close()
+
+
+def test_an_agent_that_gives_nothing_back_of_what_an_older_copy_says_logs_so(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    one, path = app(), journal_of(cluster)
+    lease = one.lock(1, resource)
+    one.ask(1, "PING")
+    with ExitStack() as stack:
+        for master in cluster.masters:
+            stack.enter_context(stopped(master.pid))
+        noted = path.stat().st_size
+        one.send(1, "UNLOCK", resource, lease["token"])
+        eventually(lambda: path.stat().st_size > noted, "it is noted that it is to be released")
+        old = path.read_bytes()
+    one.wait_unread(1)
+    app().lock(1, resource, "WAIT", SOON_MS)
+    restarted(cluster, meanwhile=lambda: path.write_bytes(old))
+    assert not re.search(rb"releases_sent_again=[1-9]", cluster.agent.log())
 
 
 def test_a_journal_is_kept_short(cluster: Cluster, resource: str) -> None:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from tests.harness.clocks import MS
 from tests.harness.cluster import AS_IS, Cluster
 from tests.harness.lockctl import LOCKCTL, Done, lockctl
 from tests.harness.processes import alive, children_of, state_of
-from tests.harness.terminal import Terminal
+from tests.harness.terminal import Terminal, unread_terminal
 from tests.harness.waiting import PATIENCE_S, eventually
 from tests.harness.wire import as_map
 from tests.redis.module_cluster import module_cluster
@@ -385,18 +385,28 @@ def test_a_command_that_cleans_up_has_the_time_for_it_and_its_children_too(
     assert (tmp_path / "cleaned").exists()
 
 
-def test_neither_a_stopped_command_nor_a_full_stderr_holds_the_end_up(
-    cluster: Cluster, start: Start, stubborn: Stubborn
-) -> None:
+@contextmanager
+def full_pipe() -> Iterator[int]:
     reader, writer = os.pipe()
     os.write(writer, b"x" * fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ))
-    running = start(*for_no_longer_than(5), "full-pipe", "--", *stubborn.command, stderr=writer)
-    os.close(writer)
-    stubborn.wait_up()
-    os.kill(stubborn.number("parent.pid"), signal.SIGSTOP)
-    cluster.agent.kill()
-    assert stubborn.gone_ns() < stubborn.deadline_ns
+    yield writer
     os.close(reader)
+    os.close(writer)
+
+
+@pytest.mark.parametrize("unread", [full_pipe, unread_terminal])
+def test_neither_a_stopped_command_nor_an_unread_stderr_holds_the_end_up(
+    cluster: Cluster,
+    start: Start,
+    stubborn: Stubborn,
+    unread: Callable[[], AbstractContextManager[int]],
+) -> None:
+    with unread() as stderr:
+        running = start(*for_no_longer_than(5), "unread", "--", *stubborn.command, stderr=stderr)
+        stubborn.wait_up()
+        os.kill(stubborn.number("parent.pid"), signal.SIGSTOP)
+        cluster.agent.kill()
+        assert stubborn.gone_ns() < stubborn.deadline_ns
     running.end()
 
 

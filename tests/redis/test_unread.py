@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import fcntl
+import os
 import termios
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.harness.attackers import attacker
 from tests.harness.cluster import Cluster
 from tests.harness.configs import a_config
 from tests.harness.processes import memory_kib, stopped
+from tests.harness.terminal import unread_terminal
 from tests.harness.users import DAEMON, NOBODY, Connect, cluster_for_all_users, refusals
 from tests.harness.waiting import eventually
 from tests.harness.wire import Bystander, Wire, kind, request, token_of
@@ -165,3 +167,15 @@ def test_a_holder_need_not_read_what_it_is_told_while_it_works(impatient: Cluste
         return kept == [1] * len(names)
 
     eventually(all_are_kept, "he has kept all that he held")
+
+
+def test_an_agent_whose_terminal_nobody_reads_goes_on(impatient: Cluster) -> None:
+    """Its first line finds no room."""
+    agent = impatient.agent
+    agent.stop()
+    with unread_terminal() as terminal, pytest.MonkeyPatch.context() as patch:
+        writes_there = ("sh", "-c", 'exec "$@" 2>"$0"', os.ttyname(terminal), *agent.command)
+        patch.setattr(agent, "command", writes_there)
+        agent.start()
+        assert agent.stop() == 0
+    agent.start()

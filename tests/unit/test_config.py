@@ -198,6 +198,8 @@ REFUSED: list[tuple[str, list[Any], str]] = [
       "10.0.1:1", "a b:1", "a..b:1", "redis://a:1", "a:1:2", "[::1:6379", "a:٣", "x" * 64 + ":1", "a:1\n"],
      "host:port"),
     ("masters[1].address", ["[2001:db8::1]:0"], 'text "[2001:db8::1]:0", whose port is not from 1 to 65535;'),
+    ("masters[1].address", ["0.0.0.0:6379", "[::]:6379", "[0::0]:6379", "[::ffff:0.0.0.0]:6379"],
+     ", which would be another master on each host; write host:port"),
     ("masters[1].address", ["a:65536", "a:637900", "a:999999999"], ", whose port is not from 1 to 65535;"),
     ("metrics", ["9480", ":9480", 9480, "localhost:99999"], "host:port"),
     ("metrics", ["localhost:65536"], ", whose port is not from 0 to 65535;"),
@@ -262,7 +264,8 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
     *(({"masters": masters(m1={"address": one}, m3={"address": same})},
        "masters[2].address", "the same as masters[0].address;")
       for one, same in [("a:6379", "a:6379"), ("a:6379", "A.:6379"), ("a:6379", "a:06379"),
-                        ("[::1]:1", "[0:0::1]:1"), ("localhost:1", "127.0.0.1:1")]),
+                        ("[::1]:1", "[0:0::1]:1"), ("localhost:1", "127.0.0.1:1"),
+                        ("[::ffff:10.0.0.2]:1", "10.0.0.2:1"), ("[::FFFF:a00:2]:1", "10.0.0.2:1")]),
 ]
 # fmt: on
 

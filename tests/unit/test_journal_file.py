@@ -98,6 +98,26 @@ def test_one_that_can_not_be_written_is_taken_away_said_once_and_tried_anew(
     assert (file.trouble, held_in(file)) == ("", {LEASE.nonce})
 
 
+def test_one_whose_seal_finds_no_room_is_taken_away_and_tried_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Nothing could tell an older copy from it."""
+    said: list[str] = []
+    file = begun(tmp_path, said)
+
+    def full(_file: int, _data: bytes, _at: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal.os, "pwrite", full)
+        file.ledger.held(LEASE, LOWS_NS)
+        assert not file.path.exists()
+        looked_after(file)
+    assert len(said) == 1
+    looked_after(file)
+    assert (file.trouble, held_in(file)) == ("", {LEASE.nonce})
+
+
 def test_one_whose_folder_may_not_be_written_to_is_left_empty_and_not_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

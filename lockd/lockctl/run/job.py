@@ -4,11 +4,10 @@
                                                │
                                                └── the lease is lost ─▶ SIGTERM ─▶ SIGKILL ─▶ Lost
 
-One loop, no threads, and a keeper between it and the command (keeper.py). The supervisor polls the agent's
-socket, the wake-up pipe of the signals and the keeper's messages, and watches the deadline by itself.
-Whatever happens to the agent (dead, frozen, cut off), everything that the command has started has been killed
-when the deadline comes. Nothing is done that could hold up the loop, such as writing a message to a full
-pipe.
+One loop, and a keeper between it and the command (keeper.py). The supervisor polls the agent's socket, the
+wake-up pipe of the signals and the keeper's messages, and watches the deadline by itself. Whatever happens to
+the agent (dead, frozen, cut off), everything that the command has started has been killed when the deadline
+comes. Nothing is done that could hold up the loop: a message to the user is written by a thread (spout.py).
 """
 
 from __future__ import annotations

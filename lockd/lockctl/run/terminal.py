@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import stat
 import sys
 from contextlib import suppress
 
+from lockd.spout import Spout
 from lockd.text import ESCAPED, printable
+
+_STDERR = Spout(2)
 
 
 class Terminal:
@@ -73,8 +75,4 @@ def in_a_pipeline() -> bool:
 
 def say(text: str) -> None:
     """A line on stderr, unless nobody reads it: waiting for a reader could mean missing the deadline."""
-    writable = select.poll()
-    writable.register(2, select.POLLOUT)
-    with suppress(OSError):
-        if writable.poll(0):
-            os.write(2, f"lockctl: {printable(text)}\n".encode(sys.stderr.encoding, ESCAPED)[:4096])
+    _STDERR.write(f"lockctl: {printable(text)}\n".encode(sys.stderr.encoding, ESCAPED))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from lockd.guard.disk import Disk
 from lockd.guard.host import Host
 from lockd.guard.reasons import Reason
 from lockd.guard.state_folder import PERMIT, STATE
+from tests.harness.terminal import unread_terminal
+from tests.harness.waiting import PATIENCE_S
 from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, NEVER_RAN, FailingDisk, Watched, World
 
 UNIT = "lockd-master.service"
@@ -198,6 +202,27 @@ def test_the_offset_is_bounded_from_both_sides(world: World) -> None:
     assert seen.low_ns == seen.high_ns == world.host.ahead_ns
     real = read_offset(Host())
     assert real.low_ns <= real.high_ns
+
+
+LOGS = """
+from lockd.guard.host import Host
+host = Host({})
+for number in range(3):
+    host.log("error", "clock_step", n=number)
+print("it watches on")
+"""
+
+
+def test_a_log_that_nobody_reads_holds_no_watch_up() -> None:
+    with unread_terminal() as terminal:
+        done = subprocess.run(
+            [sys.executable, "-c", LOGS],
+            stdout=subprocess.PIPE,
+            stderr=terminal,
+            timeout=PATIENCE_S,
+            check=True,
+        )
+    assert done.stdout == b"it watches on\n"
 
 
 @pytest.mark.parametrize("missing", [False, True])

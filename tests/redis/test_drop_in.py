@@ -1083,6 +1083,25 @@ def test_what_fails_in_a_multi_that_watches_is_the_answer_of_its_exec(running: C
         assert "is too long" in str(wire.ask("EXEC"))
 
 
+TAKES_ALL = (
+    "for i = 1, #KEYS do if redis.call('exists', KEYS[i]) == 1 then return 0 end end "
+    "for i = 1, #KEYS do redis.call('set', KEYS[i], ARGV[1]%s) end return 1"
+)
+
+
+@pytest.mark.parametrize("options", ["", ", 'PX', 40000"])
+def test_what_scripts_have_taken_is_given_back_where_a_later_command_fails(
+    running: Cluster, there: redis.Redis, key: str, options: str
+) -> None:
+    keys, script = [f"{key}:{number}" for number in range(3)], TAKES_ALL % options
+    with Wire(running.socket) as wire:
+        assert [wire.ask("WATCH", key), wire.ask("MULTI")] == [b"OK", b"OK"]
+        wire.ask("EVAL", script, len(keys), *keys, "v")
+        wire.ask("PEXPIRE", keys[0], 3_600_000)
+        assert "is too long" in str(wire.ask("EXEC"))
+        eventually(lambda: not any(map(there.exists, keys)), "all are free")
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [(("denied:1",), "DENIED"), ((), "wrong number"), (("k" * 5_000,), "LIMIT"), (("",), "ERR")],

@@ -51,7 +51,7 @@ class Returns:
         # Many leases may end at once: they wait behind what apps ask now, such as a request in line.
         patient = why in ("app gone", "expired") and not (queue is not None and queue.waiters)
         # Any agent may have extended it by its value since, and the masters know that (rule 2).
-        how = How.EARLY if why == "expired" and lease.holder.detached else How.TENURE
+        how = How.EARLY if why in ("app gone", "expired") and lease.holder.detached else How.TENURE
         self.release(lease.tenure, now_ns, reply, patient=patient, how=how)
         self.over(lease, why, now_ns)
 

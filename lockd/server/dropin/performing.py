@@ -4,13 +4,15 @@ Between two steps, others may change the state in which the key was found, as on
 So each step is right by itself: a try, a compare-and-delete, an extension by value.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lockd.clock import boottime_ns
 from lockd.config.current import Current
 from lockd.core.errors import ErrorWord
 from lockd.core.errors import Kind as Meaning
+from lockd.core.flow import WireReply
 from lockd.core.leases import Holder, Lease, pid_and_uid
 from lockd.core.locks import ROUNDED_NS
 from lockd.core.plain_values import token_of, value_of
@@ -38,7 +40,7 @@ from lockd.server.commands.checks import Checks
 from lockd.server.dropin import known_operations as known
 from lockd.server.dropin.answers import FREE, Found, Words, encoded
 from lockd.server.dropin.looking import Looking, Seen, found_as, left_of
-from lockd.server.dropin.plain_locks import GONE, Answer, PlainLock, PlainReply
+from lockd.server.dropin.plain_locks import GONE, Answer, PlainLock, PlainReply, is_over
 from lockd.server.dropin.signals import Signals
 from lockd.server.dropin.ttls import check_ttl, ttl_of_script
 from lockd.server.dropin.usage import Usage
@@ -75,6 +77,7 @@ _ENDS_NOTHING = (
 _TAKES = (Kind.ACQUIRE, Kind.ACQUIRE_OR_EXTEND)
 _HELD = tuple(state for state in State if state is not State.FREE)
 _CUT_SHORT = Refusal(ErrorWord.EXPIRED, "it can't be extended that far: it may not be held past max_hold")
+_ENDED = Refusal(ErrorWord.EXPIRED, "its new TTL was over before the app could be told")
 _NOT_SHORTENED = (
     "ERR the TTL is shorter than what is left, and nothing was changed: only the agent that granted the "
     "lock, and was not restarted since, can end it earlier. Release it, or take it with a shorter TTL"
@@ -99,8 +102,8 @@ class OneKey:
     """One operation on one key, for a connection. via: how it was asked for."""
 
     __slots__ = (
-        "_answer", "_begun_ns", "_changed_since", "_ground", "_lock_class", "_operation", "_resource",
-        "_session", "_tries", "_ttl_ms", "_value", "_via", "_words", "kind",
+        "_answer", "_begun_ns", "_changed_since", "_ends_ns", "_ground", "_lock_class", "_operation",
+        "_resource", "_session", "_tries", "_ttl_ms", "_value", "_via", "_words", "kind", "taken",
     )  # fmt: skip
 
     def __init__(
@@ -116,6 +119,8 @@ class OneKey:
         self._via = via
         self._tries = 0
         self._begun_ns = 0
+        self._ends_ns: int | None = None
+        self.taken: list[Lease] = []
         self._changed_since: Callable[[], None] | None = None
         if via != "set":
             check_places(operation, words)
@@ -126,12 +131,21 @@ class OneKey:
         self._ttl_ms = self._ttl_in()
 
     @property
-    def resource(self) -> bytes:
-        return self._resource
+    def keys(self) -> Sequence[bytes]:
+        return (self._resource,)
 
-    def watched(self, found: Found, changed_since: Callable[[], None]) -> None:
-        """Its app relies on the key being as it was found. If this could change it then, and can't any more,
-        the app is told so instead of the answer."""
+    @property
+    def is_over(self) -> bool:
+        """What it has taken or extended, and an app may not be told any more (rule 1)."""
+        has_ended = self._ends_ns is not None and boottime_ns() >= self._ends_ns
+        return has_ended or any(map(is_over, self.taken))
+
+    def watched(self, there: Mapping[bytes, Found], changed_since: Callable[[], None]) -> None:
+        """Its app relies on these keys being as they were found. If this could change its key then, and can't
+        any more, the app is told so instead of the answer."""
+        found = there.get(self._resource)
+        if found is None:
+            return
         state = found.state
         if state is not State.FREE and self._value is not None and found.stored == self._value:
             state = State.OWN if state is State.ANOTHERS else State.OWN_ENDLESS
@@ -163,7 +177,12 @@ class OneKey:
             return
         if self._via == "set" and outcome.reply is Special.STORED and session.watch is not None:
             session.watch.is_shown(self._resource, found.stored)
-        self._answer(self._encoded(outcome.reply, found))
+        reply = self._encoded(outcome.reply, found)
+        self._answer(reply if self._ends_ns is None else partial(self._unless_over, reply))
+
+    def _unless_over(self, reply: bytes) -> bytes:
+        """Composed when it is written: others may have come before it."""
+        return replies.error(str(_ENDED)) if self.is_over else reply
 
     def _encoded(self, reply: Reply, found: Found) -> bytes:
         return encoded(reply, found, self._words, self._session.protocol)
@@ -232,9 +251,14 @@ class OneKey:
             return
         request.begins(boottime_ns(), ready=True)
 
-    def _granted(self, reply: object) -> None:
+    def _granted(self, reply: WireReply) -> None:
+        self._is_taken()
+        self._answer(reply)
+
+    def _is_taken(self) -> None:
+        assert self._session.last_taken is not None
         self._ground.looking.forget(self._resource)
-        self._answer(reply)  # type: ignore[arg-type]
+        self.taken = [self._session.last_taken]
 
     def _not_granted(self, refusal: Refusal) -> None:
         if refusal is GONE:
@@ -465,7 +489,10 @@ class OneKey:
         whole_ns = self._begun_ns + ttl_ms * NS_PER_MS - drift_ns(ttl_ms) - _LEAST_GAIN_NS
         if extended is not None and extended.deadline_ns < whole_ns:
             self._fails(_CUT_SHORT)
-        elif extended is not None and extended.fence is None:
+            return
+        if extended is not None and ttl_ms >= self._ground.current.config.min_ttl_ms:
+            self._ends_ns = extended.deadline_ns  # a shorter TTL only ends it: its app relies on nothing
+        if extended is not None and extended.fence is None:
             self._looks(self._is_extended_elsewhere)
         else:
             self._is_set()

@@ -1,7 +1,6 @@
 """Turns the words of Redis's own lock commands into operations that can be carried out."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 from lockd.core.scripts.operations import (
     ErrorReply,
@@ -25,7 +24,7 @@ from lockd.server.dropin.ttls import TTL_OPTIONS, ttl_of_expire, ttl_of_option
 from lockd.server.resp import replies
 from lockd.server.session import Session
 
-_GIVE_BACK = (Kind.RELEASE, Kind.DELETE)
+GIVE_BACK = (Kind.RELEASE, Kind.DELETE)
 NOSCRIPT = "NOSCRIPT No matching script. Please use EVAL."
 _NOT_NX = (
     "ERR a SET without NX would take a lock from its holder. This is a lock agent: take a lock with SET "
@@ -39,17 +38,9 @@ _ENDS_WITH_OPTION = "ERR a TTL of 0 or less releases the lock, without an option
 _WOULD_STEAL = ErrorReply(Text((b"TAKEN another holds it: SET XX would take it away from him",)))
 
 
-class Begun(Protocol):
-    """An operation that can be carried out."""
-
-    kind: Kind
-
-    def begin(self) -> None:
-        """Raises BadRequest."""
-
-
-Prepared = Callable[[Answer], Begun]
-"""Raises BadRequest where it can't be carried out."""
+Carried = OneKey | ManyKeys
+Prepared = Callable[[Answer], "Carried | UnreadScript"]
+"""An operation that can be carried out. Raises BadRequest where it can't."""
 
 
 def begin(prepared: Prepared, answer: Answer, *, only_to_give_back: bool = False) -> None:
@@ -57,7 +48,7 @@ def begin(prepared: Prepared, answer: Answer, *, only_to_give_back: bool = False
     gone, so nothing else is done."""
     try:
         begun = prepared(answer)
-        if not only_to_give_back or begun.kind in _GIVE_BACK:
+        if not only_to_give_back or begun.kind in GIVE_BACK:
             begun.begin()
         else:
             answer(_GONE)
@@ -180,7 +171,9 @@ class Preparing:
         given = Words(keys, words[3 + len(keys) :])
         return lambda answer: self._of_script(session, name, words[1], given, answer)
 
-    def _of_script(self, session: Session, name: bytes, word: bytes, given: Words, answer: Answer) -> Begun:
+    def _of_script(
+        self, session: Session, name: bytes, word: bytes, given: Words, answer: Answer
+    ) -> "Carried | UnreadScript":
         """When its turn comes: a command before it on its connection may have loaded the script."""
         is_named = name == b"EVALSHA"
         taken = self._scripts.loaded(word) if is_named else self._known(session, word)
@@ -196,7 +189,7 @@ class Preparing:
     def _known(self, session: Session, text: bytes) -> Taken | None:
         return self._scripts.known(text, session.peer, session.library)
 
-    def _of_known(self, session: Session, name: bytes, taken: Taken, given: Words, answer: Answer) -> Begun:
+    def _of_known(self, session: Session, name: bytes, taken: Taken, given: Words, answer: Answer) -> Carried:
         if isinstance(taken, NotRecognised):
             raise BadRequest(refusal(taken))
         try:
@@ -245,7 +238,7 @@ class _Looks:
 
 class UnreadScript:
     """An EVAL whose script has to be read first. Until then it may be one that gives something back, so it is
-    begun like one, even if its app has gone."""
+    begun like one, even if its app has gone. is_made: called before what it turns out to be is begun."""
 
     def __init__(
         self,
@@ -253,7 +246,7 @@ class UnreadScript:
         session: Session,
         text: bytes,
         answer: Answer,
-        made: Callable[[Taken, Answer], Begun],
+        made: Callable[[Taken, Answer], Carried],
     ) -> None:
         self.kind = Kind.RELEASE
         self._scripts = scripts
@@ -261,6 +254,7 @@ class UnreadScript:
         self._text = text
         self._answer = answer
         self._made = made
+        self.is_made: Callable[[Carried], None] = lambda _made: None
 
     def begin(self) -> None:
         session = self._session
@@ -271,7 +265,12 @@ class UnreadScript:
             self._answer(replies.error(str(taken)))
         else:
             is_gone = self._session.is_gone
-            begin(lambda answer: self._made(taken, answer), self._answer, only_to_give_back=is_gone)
+            begin(lambda answer: self._as_read(taken, answer), self._answer, only_to_give_back=is_gone)
+
+    def _as_read(self, taken: Taken, answer: Answer) -> Carried:
+        made = self._made(taken, answer)
+        self.is_made(made)
+        return made
 
 
 class _Options:

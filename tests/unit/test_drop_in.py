@@ -16,14 +16,16 @@ from lockd.config.current import Current
 from lockd.core.leases import Lease, Standing, owner_of
 from lockd.core.owners import Process
 from lockd.core.plain_values import token_of
+from lockd.core.scripts.operations import State
 from lockd.core.values import Bound, Refusal
 from lockd.server.commands.arguments import BadRequest
 from lockd.server.commands.checks import Checks
 from lockd.server.commands.readings import Readings
+from lockd.server.dropin.answers import FREE, Found
 from lockd.server.dropin.looking import Looking, Seen
 from lockd.server.dropin.performing import Ground
 from lockd.server.dropin.plain_locks import GONE, PlainLock
-from lockd.server.dropin.preparing import Preparing, begin
+from lockd.server.dropin.preparing import Preparing, Watched, begin
 from lockd.server.dropin.script_cache import ScriptCache, digest_of
 from lockd.server.dropin.signals import Signals
 from lockd.server.dropin.transactions import Transaction
@@ -298,6 +300,49 @@ def test_what_a_multi_takes_and_gives_back_is_told_as_that(apps: Apps, command: 
     assert told == b"*2\r\n:1\r\n:1\r\n"
 
 
+_NEW = b"redis.call('get', KEYS[1]) return redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 20000)"
+_OF_ALL = (
+    b"for i = 1, #KEYS do if redis.call('exists', KEYS[i]) == 1 then return 0 end end "
+    b"for i = 1, #KEYS do redis.call('set', KEYS[i], ARGV[1], 'PX', 20000) end return 1"
+)
+NIL = b"*-1\r\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([b"SETNX", b"a", b"v"], NIL),
+        ([b"EVAL", _NEW, b"1", b"a", b"v"], NIL),
+        ([b"EVAL", _OF_ALL, b"2", b"Z", b"a", b"v"], NIL),
+        ([b"DEL", b"b"], NIL),
+        ([b"DEL", b"b", b"Mine"], b"-EXECABORT"),
+    ],
+    ids=["one key", "a new script", "a script of several keys", "DEL", "DEL, of which one is done"],
+)
+def test_each_command_of_a_multi_sees_what_has_changed_since_its_keys_were_compared(
+    apps: Apps, words: list[bytes], said: bytes
+) -> None:
+    """Another has taken a, which was free, and b, which was the app's, is not held any more."""
+
+    async def carried_out() -> bytes:
+        session, told, watch = apps.connected(), list[Any](), Watch()
+        apps.locked(session, resource=b"Mine")
+        apps.host.locked(b"a", value=token_of(b"w"), pid=9)
+        watch.whose = {b"a": b"", b"b": b"its nonce"}
+        watch.shown = {b"b": VALUE}
+        transaction = Transaction(apps.preparing, lambda _: "", session, [words], told.append, watch)
+        held = Found(State.ANOTHERS, VALUE, 1_000)
+        transaction._compares({b"a": Watched(FREE, b""), b"b": Watched(held, b"its nonce")})
+        while not told:
+            await asyncio.sleep(0)
+            apps.host.fleet.settle()
+        [reply] = told
+        return reply if isinstance(reply, bytes) else cast("bytes", reply())
+
+    assert asyncio.run(carried_out())[: len(said)] == said
+    assert apps.host.shown(b"Z") == [None] * 5
+
+
 @BOTH
 def test_what_is_granted_when_its_connection_has_ended_stands_with_a_ttl_else_it_is_given_back(
     apps: Apps, has_ttl: bool
@@ -334,7 +379,7 @@ def test_a_lock_with_a_ttl_belongs_to_no_process(apps: Apps) -> None:
 
 def found(apps: Apps, session: Session) -> list[Any]:
     """What a GET finds, where the masters show the value of its process."""
-    seen, told = Seen(b"host", session.owner, 0, VALUE, None), list[Any]()
+    seen, told = Seen(b"host", session.owner, 0, VALUE, None, 0), list[Any]()
     apps.looking._shown.put("an app", b"r", (boottime_ns() + 60_000 * MS, seen))
     apps.looking.look(session, b"r", told.append)
     return [None if one is None else one.value for one in told]

@@ -16,6 +16,7 @@ from lockd.server.dropin.plain_locks import TOO_LATE, Answer, PlainReply, give_b
 from lockd.server.resp import replies
 from lockd.server.session import Session
 
+_NONE: Mapping[bytes, bytes] = {}
 HALF_DONE = replies.error("EXECABORT what it watches has changed after the first of its commands had run")
 
 
@@ -24,9 +25,16 @@ class ManyKeys:
     half of them for long. When one key is refused, those that were taken are given back."""
 
     def __init__(
-        self, ground: Ground, session: Session, operation: Operation, words: Words, answer: Answer, via: str
+        self,
+        ground: Ground,
+        session: Session,
+        operation: Operation,
+        words: Words,
+        answer: Answer,
+        via: str,
+        compared: Mapping[bytes, bytes] = _NONE,
     ) -> None:
-        """Raises BadRequest."""
+        """compared: what the keys of a DEL have to have, where its app has read it. Raises BadRequest."""
         most = ground.current.config.limits.resources_per_lock
         if len(words.keys) > most:
             raise BadRequest(f"LIMIT resources_per_lock: {len(words.keys)} keys, at most {most} are allowed")
@@ -37,6 +45,7 @@ class ManyKeys:
         self.ground = ground
         self.session = session
         self._operation = operation
+        self._compared = compared
         self.kind = operation.kind
         self.words = words
         self._answer = answer
@@ -53,9 +62,11 @@ class ManyKeys:
         return self.words.keys
 
     def operation_on(self, number: int) -> Operation:
-        """The operation on one of its keys."""
-        one = self._operation
-        return Operation(one.kind, Place("KEYS", number), one.value, Keys.ONE, one.outcomes)
+        """The operation on one of its keys. Those that are compared are deleted if they have that value."""
+        one, value = self._operation, self._compared.get(self.words.keys[number - 1])
+        kind = one.kind if value is None else Kind.RELEASE
+        wanted = one.value if value is None else value
+        return Operation(kind, Place("KEYS", number), wanted, Keys.ONE, one.outcomes)
 
     def watched(self, found: Mapping[bytes, Found], changed_since: Callable[[], None]) -> None:
         """As `OneKey` has it. What was deleted already is not there again."""
@@ -142,7 +153,7 @@ class _Part(OneKey):
         super().__init__(of_all.ground, of_all.session, operation, of_all.words, of_all.failed, via)
         self._of_all = of_all
 
-    def _says(self, found: Found) -> None:
+    def _came_to(self, found: Found) -> None:
         self._of_all.came_to(self, found)
 
     def _granted(self, reply: WireReply) -> None:
@@ -151,7 +162,7 @@ class _Part(OneKey):
 
     def _not_granted(self, refusal: Refusal) -> None:
         if refusal.code.kind.name == "CONTENDED" and self._operation.kind is Kind.ACQUIRE:
-            self._of_all.came_to(self, Found(State.ANOTHERS))
+            self._says(Found(State.ANOTHERS))
         else:
             super()._not_granted(refusal)
 

@@ -1,6 +1,7 @@
 """Turns the words of Redis's own lock commands into operations that can be carried out."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from lockd.core.scripts.operations import (
     ErrorReply,
@@ -16,8 +17,9 @@ from lockd.core.values import Refusal
 from lockd.server.commands.arguments import BadRequest, Misused, whole
 from lockd.server.dropin import known_operations as known
 from lockd.server.dropin.answers import Found, Words, WrittenTtl
+from lockd.server.dropin.looking import Seen, found_as
 from lockd.server.dropin.many_keys import ManyKeys
-from lockd.server.dropin.performing import Ground, Look, OneKey
+from lockd.server.dropin.performing import Ground, OneKey, check_rights
 from lockd.server.dropin.plain_locks import Answer
 from lockd.server.dropin.script_cache import ScriptCache, Taken, refusal
 from lockd.server.dropin.ttls import TTL_OPTIONS, ttl_of_expire, ttl_of_option
@@ -64,6 +66,14 @@ def keys_in(words: list[bytes]) -> list[bytes]:
     return words[3 : 3 + number]
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A key that is watched: as it was found, and whose it is (`Looking.whose`)."""
+
+    found: Found
+    whose: bytes | None
+
+
 class Preparing:
     def __init__(self, ground: Ground, scripts: ScriptCache) -> None:
         self._ground = ground
@@ -77,17 +87,21 @@ class Preparing:
         self,
         session: Session,
         keys: Sequence[bytes],
-        then: Callable[[dict[bytes, Found]], None],
+        then: Callable[[dict[bytes, Watched]], None],
         failed: Answer,
     ) -> None:
-        """What holds each of the keys now."""
+        """What holds each of the keys now, as the masters show it. It names nothing: its app is told no more
+        than whether it has changed."""
         _Looks(self._ground, session, keys, then, failed).goes_on()
 
-    def as_compared(self, session: Session, words: list[bytes], value: bytes) -> Prepared:
-        """A DEL or EXPIRE of a key whose value its app was shown, and has compared: of the lease with this
+    def as_compared(self, session: Session, words: list[bytes], shown: Mapping[bytes, bytes]) -> Prepared:
+        """A DEL or EXPIRE. Of a key whose value its app was shown, and has compared: of the lease with this
         value, whichever process holds it."""
-        if words[0].upper() in (b"DEL", b"UNLINK"):
-            return self._one(session, known.DELETE_IF_EQUAL, words[1], value)
+        if words[0].upper() in (b"DEL", b"UNLINK") and (len(words) > 2 or shown):
+            return self._del_each(session, words, shown)
+        value = shown.get(words[1])
+        if value is None or len(words) > 3:
+            return self.prepared(session, words)
         ttl = ttl_of_expire(words[0].upper(), words[2])
         if ttl.ms <= 0:
             return self._one(session, known.DELETE_IF_EQUAL, words[1], value)
@@ -146,9 +160,12 @@ class Preparing:
     def _del(self, session: Session, words: list[bytes]) -> Prepared:
         if len(words) == 2:
             return self._one(session, known.DELETE, words[1])
+        return self._del_each(session, words, {})
+
+    def _del_each(self, session: Session, words: list[bytes], shown: Mapping[bytes, bytes]) -> Prepared:
         of_each = Operation(Kind.DELETE, known.KEY, None, Keys.EACH, known.DELETE.outcomes)
         several = Words(list(dict.fromkeys(words[1:])), ())
-        return lambda answer: ManyKeys(self._ground, session, of_each, several, answer, "set")
+        return lambda answer: ManyKeys(self._ground, session, of_each, several, answer, "set", shown)
 
     def _delete_if_equal(self, session: Session, words: list[bytes]) -> Prepared:
         if words[0].upper() == b"DELEX" and words[2].upper() != b"IFEQ":
@@ -211,7 +228,7 @@ class _Looks:
         ground: Ground,
         session: Session,
         keys: Sequence[bytes],
-        then: Callable[[dict[bytes, Found]], None],
+        then: Callable[[dict[bytes, Watched]], None],
         failed: Answer,
     ) -> None:
         self._ground = ground
@@ -219,20 +236,26 @@ class _Looks:
         self._keys = keys
         self._then = then
         self._failed = failed
-        self._found: dict[bytes, Found] = {}
+        self._found: dict[bytes, Watched] = {}
 
     def goes_on(self) -> None:
         if len(self._found) == len(self._keys):
             self._then(self._found)
-        else:
-            begin(self._look, self._failed)
-
-    def _look(self, answer: Answer) -> Look:
+            return
         key = self._keys[len(self._found)]
-        return Look(self._ground, self._session, key, self._is_found, answer)
+        try:
+            check_rights(self._ground, self._session, key, Kind.READ)
+        except BadRequest as bad:
+            self._failed(replies.error(str(bad)))
+        else:
+            self._ground.looking.look(self._session, key, self._is_seen, anew=True)
 
-    def _is_found(self, one: Found) -> None:
-        self._found[self._keys[len(self._found)]] = one
+    def _is_seen(self, seen: Seen | Refusal | None) -> None:
+        if isinstance(seen, Refusal):
+            self._failed(replies.error(str(seen)))
+            return
+        key = self._keys[len(self._found)]
+        self._found[key] = Watched(found_as(seen, None), self._ground.looking.whose(key, seen))
         self.goes_on()
 
 

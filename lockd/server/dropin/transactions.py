@@ -19,7 +19,15 @@ from lockd.server.commands.arguments import BadRequest, Misused
 from lockd.server.dropin.answers import Found
 from lockd.server.dropin.many_keys import HALF_DONE
 from lockd.server.dropin.plain_locks import Answer, give_back
-from lockd.server.dropin.preparing import GIVE_BACK, Carried, Prepared, Preparing, UnreadScript, begin
+from lockd.server.dropin.preparing import (
+    GIVE_BACK,
+    Carried,
+    Prepared,
+    Preparing,
+    UnreadScript,
+    Watched,
+    begin,
+)
 from lockd.server.resp import replies
 from lockd.server.session import Session, Watch
 
@@ -27,6 +35,7 @@ ABORTED = "EXECABORT Transaction discarded because of previous errors: none of i
 _EXPIRES = (b"EXPIRE", b"PEXPIRE")
 _COMPARED = (*_EXPIRES, b"DEL", b"UNLINK")
 _CONDITIONS = {b"NX", b"XX", b"IFEQ"}
+_OF_SEVERAL = (b"DEL", b"UNLINK", b"EVAL", b"EVALSHA", b"EVAL_RO")
 _READ = (b"GET", b"EXISTS")
 
 
@@ -76,12 +85,12 @@ class Transaction:
         elif watch.is_broken:
             self._answer(replies.error(ABORTED))
         elif not session.is_gone:
-            self._preparing.look(session, list(watch.leases), self._compares, self._answer)
+            self._preparing.look(session, list(watch.whose), self._compares, self._answer)
 
-    def _compares(self, found: dict[bytes, Found]) -> None:
+    def _compares(self, now: dict[bytes, Watched]) -> None:
         assert self._watch is not None
-        self._found = found
-        if any(one.nonce != self._watch.leases[key] for key, one in found.items()):
+        self._found = {key: one.found for key, one in now.items()}
+        if any(one.whose is None or one.whose != self._watch.whose[key] for key, one in now.items()):
             self._has_changed()
         else:
             self._goes_on()
@@ -144,14 +153,15 @@ class Transaction:
         if isinstance(planned, _WithTtl):
             return self._preparing.with_ttl(self._session, planned.words, planned.expire)
         name, found = planned[0].upper(), self._found.get(planned[1])
-        if found is None or self._watch is None:
-            return self._preparing.prepared(self._session, planned)
-        if found.state is State.FREE and name == b"SET" and _CONDITIONS.isdisjoint(map(bytes.upper, planned)):
-            return self._preparing.prepared(self._session, [*planned, b"NX"])
-        value = self._watch.shown.get(planned[1])
-        if name in _COMPARED and len(planned) <= 3 and value is not None and value == found.stored:
-            return self._preparing.as_compared(self._session, planned, value)
-        return self._preparing.prepared(self._session, planned)
+        if name in _COMPARED and self._watch is not None:
+            shown = self._watch.shown
+            there = [key for key in planned[1:] if key in self._found and key in shown]
+            compared = {key: shown[key] for key in there if shown[key] == self._found[key].value}
+            return self._preparing.as_compared(self._session, planned, compared)
+        is_plain = name == b"SET" and _CONDITIONS.isdisjoint(map(bytes.upper, planned[3:]))
+        is_free = found is not None and found.state is State.FREE
+        words = [*planned, b"NX"] if is_plain and is_free else planned
+        return self._preparing.prepared(self._session, words)
 
     def _answered(self, reply: WireReply) -> None:
         """Composed now, and again at the end: what it has taken or extended may be over by then (rule 1)."""
@@ -203,9 +213,13 @@ def _taken_before(before: list[list[bytes]], words: list[bytes]) -> int | None:
     out commands that read the same with a TTL and without."""
     if words[0].upper() not in _EXPIRES or [word.upper() for word in words[3:]] not in ([], [b"NX"]):
         return None
-    about_it = (at for at in reversed(range(len(before))) if words[1] in before[at][1:])
+    about_it = (at for at in reversed(range(len(before))) if _names(before[at], words[1]))
     last = next((at for at in about_it if before[at][0].upper() not in _READ), None)
     return last if last is not None and _takes_without_ttl(words[1], before[last]) else None
+
+
+def _names(words: list[bytes], key: bytes) -> bool:
+    return key in words[1 : None if words[0].upper() in _OF_SEVERAL else 2]
 
 
 def _takes_without_ttl(key: bytes, words: list[bytes]) -> bool:

@@ -1180,10 +1180,11 @@ def test_a_value_is_no_key(here: redis.Redis, key: str) -> None:
 
 
 def test_several_keys_that_were_compared_are_deleted_together(
-    here: redis.Redis, there: redis.Redis, key: str
+    here: redis.Redis, other: Cluster, there: redis.Redis, key: str, process: Callable[..., Process]
 ) -> None:
+    """Whichever process holds them."""
     keys = [f"{key}:{number}" for number in range(3)]
-    assert all(there.set(one, "v", nx=True, px=LONG_MS) for one in keys)
+    process(*(("SET", one, "v", "NX", "PX", str(LONG_MS)) for one in keys), of=other)
     with here.pipeline() as pipeline:
         pipeline.watch(*keys)
         assert [pipeline.get(one) for one in keys] == ["v"] * 3

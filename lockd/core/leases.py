@@ -16,6 +16,8 @@ from lockd.core.turns import Job
 from lockd.core.validity import NS_PER_MS, deadline_ns, drift_ns, longest_ttl_ms, notice_ns
 from lockd.core.values import Bound, Refusal, Terms
 
+MAY_BE_KEPT = b"00"
+
 
 def on_masters(terms: Terms, token: bytes, mark: bytes = b"") -> bytes:
     """How a tenure reads on the masters, after its nonce and its start (if there is one): for how long agents
@@ -23,11 +25,11 @@ def on_masters(terms: Terms, token: bytes, mark: bytes = b"") -> bytes:
     last, since it may have any bytes, the token that its app names it by, where that is shown.
 
     A session lock ends with its process, so only its own agent extends it: for all others the time is 0 ms,
-    written as 00 where that agent may keep it without a lease. Any other time gets a 0 in front where another
-    agent has extended the lease (masters/scripts/extend.lua). What one host may do to another's waiting is on
-    the masters: the configuration of the other may not know of it.
+    written as `MAY_BE_KEPT` where that agent may keep it without a lease. Any other time gets a 0 in front
+    where another agent has extended the lease (masters/scripts/extend.lua). What one host may do to another's
+    waiting is on the masters: the configuration of the other may not know of it.
     """
-    kept = b"00" if may_be_kept(terms) else b"0"
+    kept = MAY_BE_KEPT if may_be_kept(terms) else b"0"
     text = b"%b %b" % (b"%d" % terms.max_hold_ms if terms.detached else kept, terms.owner)
     if mark:
         text += b" " + mark

@@ -308,13 +308,13 @@ class Locks:
         request: the same value may be locked with again at once, and nothing of it is remembered."""
         token = token_of(value)
         self._withdraw_abandoned(resource, token, now_ns)
-        self._release(self._with_value(resource, token, now_ns), resource, token, reply, now_ns)
+        self._release(self.with_value(resource, value, now_ns), resource, token, reply, now_ns)
 
-    def _with_value(self, resource: bytes, token: bytes, now_ns: int) -> Lease | None:
+    def with_value(self, resource: bytes, value: bytes, now_ns: int) -> Lease | None:
         """The lease here with that value. A master may have said that a lease with a TTL was given back
         through another agent: then that lease is over here, and the masters are asked which lease has the
         value by now (rule 4). If that master was wrong, only the entry here is lost that listings show."""
-        lease = self._find(resource, token, now_ns)
+        lease = self._find(resource, token_of(value), now_ns)
         if lease is not None and lease.holder.detached and lease.said_gone is Kind.RELEASED:
             self._returns.over(lease, "released elsewhere", now_ns)
             return None
@@ -349,13 +349,12 @@ class Locks:
         """The lease with that value has this TTL from now on. A lease without a TTL is renewed until the TTL
         is over, whatever happens to its process. A lease with a TTL is not shortened on the masters (rule 2):
         this agent gives it back at that time, where no other agent has extended it by its value since."""
-        token = token_of(value)
-        lease = self._with_value(resource, token, now_ns)
+        lease = self.with_value(resource, value, now_ns)
         if lease is None and self.tried_by(resource, value):
             reply.refused(NOT_HELD)
             return
         if lease is None:
-            self._renewals.extend_unknown(resource, token, ttl_ms, reply, now_ns)
+            self._renewals.extend_unknown(resource, token_of(value), ttl_ms, reply, now_ns)
             return
         if not lease.told:
             self.told(lease, now_ns)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from lockd.clock import boottime_ns
 from lockd.core.answers import NONCE_CHARS
 from lockd.core.ballots.release import How
+from lockd.core.leases import MAY_BE_KEPT
 from lockd.core.plain_values import value_of
 from lockd.masters import scripts
 from lockd.masters.failures import MasterError, is_of_another_type
@@ -61,7 +62,8 @@ class NoPage(MasterError):
 @dataclass(frozen=True, slots=True)
 class Copy:
     """One master's copy of a tenure. pid, uid: the first process that had it; nobody follows it if the lease
-    is `detached`. value: chosen by its app, if others may see it (core/plain_values.py).
+    is `detached`. value: chosen by its app, if others may see it (core/plain_values.py). token: of the lease
+    that has it, b"" if there may be another by now, or none.
 
     If somebody else than our scripts has put there what is no lease, it has no host, and `nonce` is how a
     release by force names it."""
@@ -75,6 +77,7 @@ class Copy:
     held_ms: int
     detached: bool
     value: bytes | None = None
+    token: bytes = field(default=b"", repr=False)
 
     @property
     def is_lease(self) -> bool:
@@ -335,7 +338,8 @@ def _copy(fleet: Fleet, link: Link, lease: Any, ttl_ms: Any) -> Copy | None:
     master_us = (boottime_ns() + fleet.clocks.watches[link.index].offset_ns) // 1000
     held_ms = max(0, (master_us - int(granted_us)) // 1000)
     is_detached, value = int(max_hold_ms) > 0, value_of(token)
-    return Copy(link.index, nonce, host, int(pid), int(uid), ttl_ms, held_ms, is_detached, value)
+    shown = b"" if max_hold_ms == MAY_BE_KEPT else token
+    return Copy(link.index, nonce, host, int(pid), int(uid), ttl_ms, held_ms, is_detached, value, shown)
 
 
 async def _of_all(fleet: Fleet, ask: Callable[[Link], Any]) -> list[Any]:

@@ -2,7 +2,8 @@
 waits for itself, and does not hold up others."""
 
 import asyncio
-from collections import Counter, OrderedDict
+import math
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
@@ -10,6 +11,8 @@ from typing import Generic, TypeVar
 W = TypeVar("W", bound=Hashable)
 
 _REST_S = 0.002
+_LET_IN_S = 2 * _REST_S
+"""Timers may be early by a part of that."""
 
 
 class Line(Generic[W]):
@@ -63,46 +66,49 @@ class ConcurrencyLimit:
     def __init__(self, at_once: int, per_account: int) -> None:
         self._free = at_once
         self._per_account = per_account
-        self._busy = Counter[str]()
+        self._busy_until_s: dict[str, list[float]] = {}
+        """By account, for each of its slots: no end is known of those in use."""
         self._line = Line[asyncio.Future[None]]()
 
     @asynccontextmanager
     async def slot(self, account: str, *, first: bool = False) -> AsyncIterator[None]:
         """A slot for this account, while a reply is made and no longer: nobody waits for its reader."""
         turn = asyncio.get_running_loop().create_future()
-        self._line.add(account, turn, first=first)
-        self._let_in()
         try:
+            self._line.add(account, turn, first=first)
+            self._let_in()
             await turn
-        except asyncio.CancelledError:
-            self._line.drop(account, turn, first=first)
-            if not turn.cancelled():
-                self._leave(account)
-            raise
-        try:
             yield
         finally:
-            self._leave(account)
+            self._line.drop(account, turn, first=first)
+            if turn.done() and not turn.cancelled():
+                self._leave(account)
 
     def _let_in(self) -> None:
         while self._free and (found := self._line.next(self._has_room)) is not None:
             account, turn = found
             if not turn.done():
                 self._free -= 1
-                self._busy[account] += 1
+                self._busy_until_s.setdefault(account, []).append(math.inf)
                 turn.set_result(None)
 
     def _has_room(self, account: str) -> bool:
-        return self._busy[account] < self._per_account
+        now_s = asyncio.get_running_loop().time()
+        busy = [until_s for until_s in self._busy_until_s.pop(account, ()) if until_s > now_s]
+        if busy:
+            self._busy_until_s[account] = busy
+        return len(busy) < self._per_account
 
     def _leave(self, account: str) -> None:
-        """A rest between two questions of one account leaves time to others."""
+        """A rest between two questions of one account leaves time to others. It ends by the clock, whatever
+        becomes of the call that lets the next one in."""
+        loop = asyncio.get_running_loop()
         self._free += 1
-        asyncio.get_running_loop().call_later(_REST_S, self._has_rested, account)
+        busy = self._busy_until_s[account]
+        busy[busy.index(math.inf)] = loop.time() + _REST_S
+        loop.call_later(_LET_IN_S, self._has_rested, account)
         self._let_in()
 
     def _has_rested(self, account: str) -> None:
-        self._busy[account] -= 1
-        if not self._busy[account]:
-            del self._busy[account]
+        self._has_room(account)  # nothing is kept of an account that asks no more
         self._let_in()

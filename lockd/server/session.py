@@ -80,14 +80,14 @@ class Multi:
 
 class Watch:
     """What a connection watches until its next EXEC. asked, done: how many WATCH have arrived, and were
-    carried out. leases: for each key the nonce of its lease, empty if it was free. shown: the values that GET
-    has told of them since."""
+    carried out. whose: for each key whose it was (`Looking.whose`). shown: the values that GET has told of
+    them since."""
 
-    __slots__ = ("asked", "done", "leases", "shown", "size")
+    __slots__ = ("asked", "done", "whose", "shown", "size")
 
     def __init__(self) -> None:
         self.asked = self.done = self.size = 0
-        self.leases: dict[bytes, bytes] = {}
+        self.whose: dict[bytes, bytes | None] = {}
         self.shown: dict[bytes, bytes] = {}
 
     @property
@@ -96,7 +96,7 @@ class Watch:
         return self.done < self.asked
 
     def is_shown(self, key: bytes, value: bytes | None) -> None:
-        if key in self.leases and value is not None:
+        if key in self.whose and value is not None:
             self.shown[key] = value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ import redis
 from tests.harness.cluster import AS_IS, Cluster, running_cluster
 from tests.harness.on_masters import holding, lease_key, on, paused
 from tests.harness.waiting import PATIENCE_S, eventually
-from tests.harness.wire import Wire, request
+from tests.harness.wire import Wire, request, token_of
 
 RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
 EXTEND = (
@@ -705,6 +706,34 @@ def test_what_its_process_has_named_on_another_connection_is_its_own(
     assert here.setnx(key, "w") == 0
 
 
+# What another host has released
+
+
+PERSISTS = (
+    "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('persist', KEYS[1]) return 1 end return 0"
+)
+EXTENDS_IF_IT_ENDS = (
+    "if redis.call('get', KEYS[1]) == ARGV[1] then if redis.call('pttl', KEYS[1]) < 0 then return 1 end "
+    "return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0"
+)
+
+
+@pytest.mark.parametrize(
+    "script", [COMPARE, PERSISTS, EXTENDS_IF_IT_ENDS], ids=["compares", "persists", "extends"]
+)
+def test_a_script_does_not_say_from_memory_that_its_lock_is_held(
+    here: redis.Redis, there: redis.Redis, key: str, script: str
+) -> None:
+    """Its app would go on, and another have it meanwhile."""
+    for number in range(20):
+        one = f"{key}:{number}"
+        assert here.setnx(one, "v")
+        assert here.eval(script, 1, one, "v", SHORTER_MS) == 1
+        assert there.execute_command("DELEX", one, "IFEQ", "v") == 1
+        assert here.eval(script, 1, one, "v", SHORTER_MS) == 0
+        assert here.get(one) is None
+
+
 # MULTI
 
 
@@ -1081,6 +1110,107 @@ def test_what_fails_in_a_multi_that_watches_is_the_answer_of_its_exec(running: C
         assert [wire.ask("WATCH", key), wire.ask("GET", key)] == [b"OK", b"v"]
         assert [wire.ask("MULTI"), wire.ask("PEXPIRE", key, 3_600_000)] == [b"OK", b"QUEUED"]
         assert "is too long" in str(wire.ask("EXEC"))
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_exec_is_nil_when_what_guards_was_handed_on(
+    running: Cluster, other: Cluster, key: str, before: int
+) -> None:
+    """Under one tenure, from a LOCK to the next in line. before: how often that was done already."""
+    guarded = f"{key}:guarded"
+    with contextlib.ExitStack() as all_of_them:
+        wires = [all_of_them.enter_context(Wire(of.socket)) for of in (running, running, running, other)]
+        holder, waiter, *watching = wires
+        token = token_of(holder.ask("LOCK", key, LONG_MS))
+        for number in range(before + 1):
+            waiter.send("LOCK", key, LONG_MS, "WAIT", LONG_MS)
+            eventually(lambda: watching[0].in_use()[2] == "1", "it waits")
+            if number == before:
+                assert [wire.ask("WATCH", key) for wire in watching] == [b"OK", b"OK"]
+            assert holder.ask("UNLOCK", key, token) == 1
+            token, holder, waiter = token_of(waiter.reply()), waiter, holder
+        for wire in watching:
+            assert [wire.ask("MULTI"), wire.ask("SETNX", guarded, "v")] == [b"OK", b"QUEUED"]
+            assert wire.ask("EXEC") is None
+
+
+def test_exec_runs_where_a_lock_guards_that_is_still_held(running: Cluster, other: Cluster, key: str) -> None:
+    with Wire(running.socket) as holder, Wire(running.socket) as here, Wire(other.socket) as there:
+        holder.ask("LOCK", key, LONG_MS)
+        for number, wire in enumerate((here, there)):
+            assert [wire.ask("WATCH", key), wire.ask("MULTI")] == [b"OK", b"OK"]
+            wire.ask("SETNX", f"{key}:{number}", "v")
+            assert wire.ask("EXEC") == [1]
+
+
+def test_a_lock_is_not_compared_by_what_is_shown_of_it(running: Cluster, key: str) -> None:
+    """It has no value. Nil would have its app try for ever."""
+    with Wire(running.socket) as holder, Wire(running.socket) as wire:
+        holder.ask("LOCK", key, LONG_MS)
+        assert wire.ask("WATCH", key) == b"OK"
+        assert wire.ask("GET", key).startswith(b"a LOCK, by ")
+        assert [wire.ask("MULTI"), wire.ask("DEL", key), wire.ask("EXEC")] == [b"OK", b"QUEUED", [0]]
+
+
+def test_a_watch_names_nothing(running: Cluster, here: redis.Redis, there: redis.Redis, key: str) -> None:
+    """Its app reads no more than OK."""
+    wire = unread(running, there, key, "SETNX", key, "v")
+    with here.pipeline() as pipeline:
+        pipeline.watch(key)
+        pipeline.multi()
+        pipeline.exists(key)
+        assert pipeline.execute() == [1]
+    wire.close()
+    eventually(lambda: here.setnx(key, "w"), "it is free")
+
+
+@pytest.mark.parametrize("value", ["nx", "XX", "IFEQ"])
+def test_a_value_is_no_option(running: Cluster, key: str, value: str) -> None:
+    with Wire(running.socket) as wire:
+        assert [wire.ask("WATCH", key), wire.ask("MULTI")] == [b"OK", b"OK"]
+        wire.ask("SET", key, value, "PX", LONG_MS)
+        assert wire.ask("EXEC") == [b"OK"]
+
+
+def test_a_value_is_no_key(here: redis.Redis, key: str) -> None:
+    """The EXPIRE is about the SETNX before it, though its key is written between them."""
+    told = in_a_multi(here, ("SETNX", key, "v"), ("SETNX", f"{key}:2", key), ("EXPIRE", key, 30))
+    assert told == [1, 1, 1]
+    assert "taken without a TTL" not in fails(lambda: here.persist(key)), "it was taken with one"
+
+
+def test_several_keys_that_were_compared_are_deleted_together(
+    here: redis.Redis, other: Cluster, there: redis.Redis, key: str, process: Callable[..., Process]
+) -> None:
+    """Whichever process holds them."""
+    keys = [f"{key}:{number}" for number in range(3)]
+    process(*(("SET", one, "v", "NX", "PX", str(LONG_MS)) for one in keys), of=other)
+    with here.pipeline() as pipeline:
+        pipeline.watch(*keys)
+        assert [pipeline.get(one) for one in keys] == ["v"] * 3
+        pipeline.multi()
+        pipeline.delete(*keys[:2])
+        assert pipeline.execute() == [2]
+    eventually(lambda: [there.exists(one) for one in keys] == [0, 0, 1], "those two are free")
+
+
+TAKES_ALL = (
+    "for i = 1, #KEYS do if redis.call('exists', KEYS[i]) == 1 then return 0 end end "
+    "for i = 1, #KEYS do redis.call('set', KEYS[i], ARGV[1]%s) end return 1"
+)
+
+
+@pytest.mark.parametrize("options", ["", ", 'PX', 40000"])
+def test_what_scripts_have_taken_is_given_back_where_a_later_command_fails(
+    running: Cluster, there: redis.Redis, key: str, options: str
+) -> None:
+    keys, script = [f"{key}:{number}" for number in range(3)], TAKES_ALL % options
+    with Wire(running.socket) as wire:
+        assert [wire.ask("WATCH", key), wire.ask("MULTI")] == [b"OK", b"OK"]
+        wire.ask("EVAL", script, len(keys), *keys, "v")
+        wire.ask("PEXPIRE", keys[0], 3_600_000)
+        assert "is too long" in str(wire.ask("EXEC"))
+        eventually(lambda: not any(map(there.exists, keys)), "all are free")
 
 
 @pytest.mark.parametrize(

@@ -2404,7 +2404,7 @@ MUTATIONS = (
         "what its process has read the value of is given back as never told",
         13,
         PERFORMING,
-        "                self._is_shown(found)\n",
+        "            if is_shown and found.value is not None:\n                self._is_named(found.value)\n",
         "",
         simulated=False,
     ),

@@ -1,9 +1,12 @@
 """Whoever asks for too many slow things waits behind himself."""
 
 import asyncio
+import contextlib
+
+import pytest
 
 from lockd.server.concurrency import ConcurrencyLimit
-from tests.harness.waiting import PATIENCE_S
+from tests.harness.waiting import PATIENCE_S, until
 
 
 async def in_slot(limit: ConcurrencyLimit, uid: int, log: list[int], go: asyncio.Event) -> None:
@@ -38,6 +41,31 @@ async def test_a_slot_is_given_back_when_its_holder_is_cancelled():
             await begun.wait()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_slot_is_given_back_whatever_fails_of_letting_the_next_one_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit, failures = ConcurrencyLimit(at_once=1, per_account=1), list[Exception]()
+
+    def fails(*_: object) -> None:
+        raise RuntimeError
+
+    async def takes() -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S), limit.slot("an account"):
+                pass
+        except RuntimeError as failure:
+            failures.append(failure)
+
+    for step in ("_let_in", "_has_rested", "_has_room"):
+        with monkeypatch.context() as patch, contextlib.suppress(RuntimeError):
+            patch.setattr(limit, step, fails)
+            await takes()
+            await asyncio.sleep(0)
+        await until(lambda: limit._has_room("an account"), what="the account has rested")
+        await takes()
+    assert len(failures) == 2, "where it was let in, it did not fail"
 
 
 async def test_who_is_cancelled_at_the_moment_it_is_let_in_or_before_keeps_no_slot():

@@ -4,7 +4,8 @@ but a model."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,33 +16,46 @@ from lockd.config.current import Current
 from lockd.core.leases import Lease, Standing, owner_of
 from lockd.core.owners import Process
 from lockd.core.plain_values import token_of
+from lockd.core.scripts.operations import State
 from lockd.core.values import Bound, Refusal
 from lockd.server.commands.arguments import BadRequest
 from lockd.server.commands.checks import Checks
 from lockd.server.commands.readings import Readings
+from lockd.server.dropin.answers import FREE, Found
 from lockd.server.dropin.looking import Looking, Seen
 from lockd.server.dropin.performing import Ground
 from lockd.server.dropin.plain_locks import GONE, PlainLock
-from lockd.server.dropin.preparing import Preparing, begin
+from lockd.server.dropin.preparing import Preparing, Watched, begin
 from lockd.server.dropin.script_cache import ScriptCache, digest_of
 from lockd.server.dropin.signals import Signals
+from lockd.server.dropin.transactions import Transaction
 from lockd.server.dropin.usage import Usage
-from lockd.server.session import Session
+from lockd.server.session import Session, Watch
 from tests.harness.clocks import MS
 from tests.harness.configs import a_config
-from tests.harness.fleet_model import App, Host, Time, masters_of
+from tests.harness.fleet_model import Answer, App, Host, Time, masters_of
 from tests.harness.real_fleet import a_fleet
 from tests.harness.sessions import AroundSessions, Incidents, Transport
-from tests.harness.waiting import until
+from tests.harness.waiting import eventually, until
 
 VALUE = b"v"
+
+
+class Now(Time):
+    """What connections do is by the clock of the machine."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def now_ns(self) -> int:  # type: ignore[override]
+        return boottime_ns()
 
 
 class Apps:
     """Connections to one agent, each of a process as it is said."""
 
     def __init__(self) -> None:
-        self.host = Host(time := Time(boottime_ns()), masters_of(time))
+        self.host = Host(time := Now(), masters_of(time))
         self.current = Current(a_config())
         self.shared = AroundSessions(
             locks=self.host.locks,
@@ -53,7 +67,7 @@ class Apps:
         self.transports: list[Transport] = []
         shared = cast("Any", self.shared)
         looking = self.looking = Looking(shared, a_fleet(), Readings())
-        metrics = cast("Any", SimpleNamespace())
+        metrics = cast("Any", SimpleNamespace(asked=lambda _via: None))
         checks = Checks(self.current, shared, metrics)
         ground = Ground(
             current=self.current,
@@ -65,7 +79,7 @@ class Apps:
             checks=checks,
         )
         self._scripts = ScriptCache(shared)
-        self._preparing = Preparing(ground, self._scripts)
+        self.preparing = Preparing(ground, self._scripts)
 
     def connected(self, pid: int = 7, started: int = 1) -> Session:
         session = Session(cast("Any", self.shared), cast("Any", None))
@@ -84,6 +98,10 @@ class Apps:
             value=token_of(VALUE), owner=session.owner, pid=process.pid, started=process.started, **terms
         )
 
+    def lease_of(self, key: bytes) -> Lease:
+        [lease] = self.host.locks.held_of(key, boottime_ns())
+        return lease
+
     def has_read(self, session: Session, script: bytes) -> None:
         """It needs no turn then."""
         self._scripts._recognised(digest_of(script), script, "an app", session.peer, b"")
@@ -91,7 +109,7 @@ class Apps:
     def asks(self, session: Session, *words: bytes) -> bytes:
         """The reply."""
         said: list[Any] = []
-        begin(self._preparing.prepared(session, list(words)), said.append)
+        begin(self.preparing.prepared(session, list(words)), said.append)
         self.host.fleet.settle()
         [reply] = said
         return reply if isinstance(reply, bytes) else cast("bytes", reply())
@@ -184,15 +202,145 @@ def test_a_grant_is_told_while_it_may_be_relied_upon(apps: Apps, has_ttl: bool) 
 
 @BOTH
 def test_what_has_nearly_ended_when_it_is_told_is_not_told_and_ends(apps: Apps, has_ttl: bool) -> None:
-    """Its app is told no deadline (rule 1). One with a TTL may have been extended by its value."""
+    """Its app is told no deadline (rule 1)."""
 
     def nearly_ends(lease: Lease, _session: Session) -> None:
         lease.deadline_ns = boottime_ns() + 45 * MS
 
     said, refused, lease = granted(apps, nearly_ends, has_ttl=has_ttl)
     assert [reply.split()[0] for reply in said] == [b"-EXPIRED"]
-    assert (refused, apps.host.shown() == [None] * 5) == ([], not has_ttl)
-    assert lease.standing is (Standing.HELD if has_ttl else Standing.OVER)
+    assert (refused, apps.host.shown(), lease.standing) == ([], [None] * 5, Standing.OVER)
+
+
+def test_what_another_host_has_extended_since_stays_there_though_its_app_is_told_too_late(apps: Apps) -> None:
+    """Who extended it by its value relies on that (rule 2)."""
+
+    def nearly_ends(lease: Lease, _session: Session) -> None:
+        elsewhere = Host(apps.host.time, apps.host.fleet.masters)
+        app = App(elsewhere.time, b"r")
+        assert elsewhere.extended(app, 10_000, lease.token).code == "done"
+        lease.deadline_ns = boottime_ns() + 45 * MS
+
+    said, _, lease = granted(apps, nearly_ends, has_ttl=True)
+    assert [reply.split()[0] for reply in said] == [b"-EXPIRED"]
+    assert apps.host.shown() == [lease.nonce] * 5
+
+
+# EXEC
+
+
+async def answered(
+    apps: Apps, commands: Sequence[str], before: Callable[[], None], *, watches: bool = False
+) -> bytes:
+    """The reply of the EXEC of these commands, if that happens before it is written; a moment later."""
+    said, session = list[Any](), apps.connected()
+    queued = [command.encode().split() for command in commands]
+    watch = Watch() if watches else None
+    Transaction(apps.preparing, lambda _: "", session, queued, said.append, watch).begins()
+    apps.host.fleet.settle()
+    before()
+    [reply] = said
+    told: bytes = reply()
+    await asyncio.sleep(0)
+    await until(lambda: not apps.shared.endings.busy, what="all has ended")
+    apps.host.fleet.settle()
+    return told
+
+
+def nearly_ends(apps: Apps, key: bytes) -> None:
+    apps.lease_of(key).deadline_ns = boottime_ns() + 5 * MS
+
+
+def runs_out(apps: Apps, key: bytes) -> None:
+    apps.lease_of(key).deadline_ns = boottime_ns()
+    assert apps.host.locks.extend(key, token_of(VALUE), 1_000, Answer(), boottime_ns()) is None
+
+
+def is_lost(apps: Apps, key: bytes) -> None:
+    apps.host.locks.cut_off(apps.lease_of(key), "masters were away", boottime_ns())
+
+
+WHAT_BECOMES = pytest.mark.parametrize("becomes", [nearly_ends, runs_out, is_lost])
+TAKEN = ("SET a v NX PX 20000", "SETNX b v", "SET c v NX PX 20000")
+
+
+@WHAT_BECOMES
+@pytest.mark.parametrize("key", [b"a", b"b"])
+def test_exec_does_not_say_ok_of_what_is_over_when_it_is_answered(
+    apps: Apps, key: bytes, becomes: Callable[[Apps, bytes], None]
+) -> None:
+    told = asyncio.run(answered(apps, TAKEN, lambda: becomes(apps, key))).split(b"\r\n")
+    assert [one.startswith(b"-EXPIRED") for one in told[1:4]] == [key == b"a", key == b"b", False]
+
+
+@WHAT_BECOMES
+@pytest.mark.parametrize("key", [b"a", b"b"])
+def test_nothing_stays_behind_an_exec_that_watches_and_is_answered_too_late(
+    apps: Apps, key: bytes, becomes: Callable[[Apps, bytes], None]
+) -> None:
+    told = asyncio.run(answered(apps, TAKEN, lambda: becomes(apps, key), watches=True))
+    assert told.startswith(b"-EXPIRED")
+    left = {one for one in (b"a", b"b", b"c") if apps.host.shown(one) != [None] * 5}
+    assert left <= ({key} if becomes is runs_out else set()), "what has run out here is over by itself"
+
+
+def test_exec_does_not_say_1_of_a_ttl_that_is_over_when_it_is_answered(apps: Apps) -> None:
+    apps.locked(apps.connected(), detached=True, ttl_ms=200)
+    over_ns = boottime_ns() + 300 * MS
+    commands = ["PEXPIRE r 300", "PEXPIRE r 20000"]
+    waits = partial(eventually, lambda: boottime_ns() > over_ns, "the first is over")
+    told = asyncio.run(answered(apps, commands, waits))
+    assert told.startswith(b"*2\r\n-EXPIRED")
+    assert told.endswith(b":1\r\n")
+
+
+@pytest.mark.parametrize("command", ["DEL a", "DELEX a IFEQ v"])
+def test_what_a_multi_takes_and_gives_back_is_told_as_that(apps: Apps, command: str) -> None:
+    told = asyncio.run(answered(apps, ["SETNX a v", command], lambda: None))
+    assert told == b"*2\r\n:1\r\n:1\r\n"
+
+
+_NEW = b"redis.call('get', KEYS[1]) return redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 20000)"
+_OF_ALL = (
+    b"for i = 1, #KEYS do if redis.call('exists', KEYS[i]) == 1 then return 0 end end "
+    b"for i = 1, #KEYS do redis.call('set', KEYS[i], ARGV[1], 'PX', 20000) end return 1"
+)
+NIL = b"*-1\r\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([b"SETNX", b"a", b"v"], NIL),
+        ([b"EVAL", _NEW, b"1", b"a", b"v"], NIL),
+        ([b"EVAL", _OF_ALL, b"2", b"Z", b"a", b"v"], NIL),
+        ([b"DEL", b"b"], NIL),
+        ([b"DEL", b"b", b"Mine"], b"-EXECABORT"),
+    ],
+    ids=["one key", "a new script", "a script of several keys", "DEL", "DEL, of which one is done"],
+)
+def test_each_command_of_a_multi_sees_what_has_changed_since_its_keys_were_compared(
+    apps: Apps, words: list[bytes], said: bytes
+) -> None:
+    """Another has taken a, which was free, and b, which was the app's, is not held any more."""
+
+    async def carried_out() -> bytes:
+        session, told, watch = apps.connected(), list[Any](), Watch()
+        apps.locked(session, resource=b"Mine")
+        apps.host.locked(b"a", value=token_of(b"w"), pid=9)
+        watch.whose = {b"a": b"", b"b": b"its nonce"}
+        watch.shown = {b"b": VALUE}
+        transaction = Transaction(apps.preparing, lambda _: "", session, [words], told.append, watch)
+        held = Found(State.ANOTHERS, VALUE, 1_000)
+        transaction._compares({b"a": Watched(FREE, b""), b"b": Watched(held, b"its nonce")})
+        while not told:
+            await asyncio.sleep(0)
+            apps.host.fleet.settle()
+        [reply] = told
+        return reply if isinstance(reply, bytes) else cast("bytes", reply())
+
+    assert asyncio.run(carried_out())[: len(said)] == said
+    assert apps.host.shown(b"Z") == [None] * 5
 
 
 @BOTH
@@ -231,7 +379,7 @@ def test_a_lock_with_a_ttl_belongs_to_no_process(apps: Apps) -> None:
 
 def found(apps: Apps, session: Session) -> list[Any]:
     """What a GET finds, where the masters show the value of its process."""
-    seen, told = Seen(b"host", session.owner, 0, VALUE, None), list[Any]()
+    seen, told = Seen(b"host", session.owner, 0, VALUE, None, 0), list[Any]()
     apps.looking._shown.put("an app", b"r", (boottime_ns() + 60_000 * MS, seen))
     apps.looking.look(session, b"r", told.append)
     return [None if one is None else one.value for one in told]

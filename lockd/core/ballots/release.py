@@ -39,8 +39,8 @@ class How(Enum):
     USED = b"used"
     """Nothing: the agent that asked for it is told that it is in use."""
     EARLY = b"early"
-    """A lease with an app's value, by its nonce, before its TTL ends: its app has set a shorter one. Where
-    another agent has extended it, it stays."""
+    """A lease with an app's value, by its nonce, before its TTL ends: its app has set a shorter one, or could
+    not be told of it. Where another agent has extended it, it stays."""
     FORCED = b"forced"
     """A tenure that an operator takes away: its agent is told."""
 

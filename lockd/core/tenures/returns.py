@@ -52,7 +52,7 @@ class Returns:
         patient = why in ("app gone", "expired") and not (queue is not None and queue.waiters)
         # Any agent may have extended it by its value since. Each master that told it so keeps the lease, so
         # the quorum that the app of the other agent relies on stays (rule 2).
-        how = How.EARLY if why == "expired" and lease.holder.detached else How.TENURE
+        how = How.EARLY if why in ("app gone", "expired") and lease.holder.detached else How.TENURE
         self.release(lease.tenure, now_ns, reply, patient=patient, how=how)
         self.over(lease, why, now_ns)
 

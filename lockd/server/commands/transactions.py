@@ -8,9 +8,8 @@ from lockd.core.flow import Place
 from lockd.server.commands.arguments import BadRequest
 from lockd.server.commands.command import RESOURCE, Argument, Command, Group
 from lockd.server.commands.plain import READS, answer_at
-from lockd.server.dropin.answers import Found
 from lockd.server.dropin.performing import VALUE_BYTES_MOST
-from lockd.server.dropin.preparing import Preparing
+from lockd.server.dropin.preparing import Preparing, Watched
 from lockd.server.dropin.transactions import ABORTED, Transaction, Usage
 from lockd.server.session import MULTI_BYTES, Multi, Session
 
@@ -99,7 +98,9 @@ class Transactions:
             resources=lambda words: words[1:],
             promise=(
                 "`OK`: the next `EXEC` answers nil and runs nothing if by then another lease has one of the "
-                "keys, or a free one was taken. If it is refused, that `EXEC` is `EXECABORT`"
+                "keys, or a free one was taken. Nil also where that can't be seen: a `LOCK` of another host "
+                "has it, and others wait there, or it may be kept. If `WATCH` is refused, that `EXEC` is "
+                "`EXECABORT`"
             ),
         )
     )
@@ -111,9 +112,9 @@ class Transactions:
             raise BadRequest(f"LIMIT watch: at most {MULTI_BYTES} bytes of keys are allowed")
         answer = partial(answer_at, session, place)
 
-        def found(now: dict[bytes, Found]) -> None:
+        def found(now: dict[bytes, Watched]) -> None:
             for key, one in now.items():
-                watch.leases.setdefault(key, one.nonce)
+                watch.whose.setdefault(key, one.whose)
             watch.done += 1
             answer(_OK)
 

@@ -23,14 +23,19 @@ _HAS_A_WORD = re.compile(r"[A-Z]+ ")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A key as it was found. stored: what is shown of its holder; left_ms: None if it has no TTL; nonce: of
-    its lease, where the masters were just asked; is_set: it has got the TTL that was asked for."""
+    """A key as it was found. value: chosen by its app, None for a LOCK, of which only the host is shown;
+    left_ms: None if it has no TTL; is_set: it has got the TTL that was asked for."""
 
     state: State
-    stored: bytes | None = None
+    value: bytes | None = None
     left_ms: int | None = None
-    nonce: bytes = b""
     is_set: bool = False
+    host: bytes = b""
+
+    @property
+    def stored(self) -> bytes | None:
+        """What is shown of its holder. The token of a LOCK is shown to nobody."""
+        return b"a LOCK, by " + self.host if self.value is None and self.host else self.value
 
     @property
     def seconds(self) -> int | None:

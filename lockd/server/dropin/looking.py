@@ -33,10 +33,10 @@ _GIVEN_BACK_NS = 2_000 * NS_PER_MS
 
 class Seen:
     """What is known of a lease. value: chosen by its app; owner: its process, as core names it; since_ns:
-    when it was granted, by this host's clock; left_ms: None if it has no TTL; nonce: what the masters know it
-    by, if they were just asked."""
+    when it was granted, by this host's clock; left_ms: None if it has no TTL; asked_ns: when the masters were
+    asked; nonce, token: as the masters show them, if they do."""
 
-    __slots__ = ("host", "left_ms", "nonce", "owner", "since_ns", "value")
+    __slots__ = ("asked_ns", "host", "left_ms", "nonce", "owner", "since_ns", "token", "value")
 
     def __init__(
         self,
@@ -45,24 +45,27 @@ class Seen:
         since_ns: int,
         value: bytes | None,
         left_ms: int | None,
+        asked_ns: int,
         nonce: bytes = b"",
+        token: bytes = b"",
     ) -> None:
         self.host = host
         self.owner = owner
         self.since_ns = since_ns
         self.value = value
         self.left_ms = left_ms
+        self.asked_ns = asked_ns
         self.nonce = nonce
+        self.token = token
 
     def found(self, value: bytes | None) -> Found:
-        """The state that a script with this value finds. The token of a LOCK is shown to nobody."""
+        """The state that a script with this value finds."""
         is_own = self.value is not None and self.value == value
         if self.left_ms is None:
             state = State.OWN_ENDLESS if is_own else State.ANOTHERS_ENDLESS
         else:
             state = State.OWN if is_own else State.ANOTHERS
-        stored = b"a LOCK, by " + self.host if self.value is None else self.value
-        return Found(state, stored, self.left_ms, self.nonce)
+        return Found(state, self.value, self.left_ms, host=self.host)
 
 
 def found_as(seen: Seen | None, value: bytes | None) -> Found:
@@ -116,7 +119,7 @@ class Looking:
         for lease in self._locks.held_of(resource, now_ns):
             known = self._of_lease(lease, now_ns)
             if (known.owner, known.value) == (seen.owner, seen.value):
-                known.nonce = seen.nonce
+                known.asked_ns, known.nonce, known.token = seen.asked_ns, seen.nonce, seen.token
                 return known
         return None if self._comes_to_nothing(resource, seen, now_ns) else seen
 
@@ -155,7 +158,8 @@ class Looking:
 
     def _of_lease(self, lease: Lease, now_ns: int) -> Seen:
         value = value_of(lease.token)
-        return Seen(self._shared.host, lease.holder.owner, lease.granted_ns, value, left_of(lease, now_ns))
+        left_ms = left_of(lease, now_ns)
+        return Seen(self._shared.host, lease.holder.owner, lease.granted_ns, value, left_ms, lease.t1_ns)
 
     def _ask(self, session: Session, resource: bytes, told: Told, patient: bool) -> None:
         asked = resource, session.account, patient
@@ -184,18 +188,19 @@ class Looking:
         slots = self._readings.signals if patient else self._readings.listings
         try:
             async with slots.slot(account):
+                asked_ns = boottime_ns()
                 found = await survey.enough_copies_of(self._fleet, resource)
         finally:
             is_current = self._asked.get(asked) is mine
             if is_current:
                 del self._asked[asked]
-        seen = self._weighed(found)
+        seen = self._weighed(found, asked_ns)
         # That it is free is true only until an app takes it.
         if is_current and isinstance(seen, Seen):
             self._shown.put(account, resource, (boottime_ns() + _FRESH_NS, seen))
         return seen
 
-    def _weighed(self, found: survey.Found) -> Seen | Refusal | None:
+    def _weighed(self, found: survey.Found, asked_ns: int) -> Seen | Refusal | None:
         """A lease counts as held if it may have a quorum together with the masters that did not answer. What
         is left of a failed try does not count. A key is free only when a quorum of the masters that have a
         vote says so."""
@@ -211,4 +216,18 @@ class Looking:
         owner = b"%b %d %d" % (first.host, first.pid, first.uid)
         since_ns = boottime_ns() - max(copy.held_ms for copy in best) * NS_PER_MS
         ends_ms = sure_ms if first.detached else None
-        return Seen(first.host, owner, since_ns, first.value, ends_ms, first.nonce)
+        return Seen(
+            first.host, owner, since_ns, first.value, ends_ms, asked_ns, first.nonce, first.token
+        )  # fmt: skip
+
+    def whose(self, resource: bytes, seen: Seen | None) -> bytes | None:
+        """Whose it is that the masters show: another text where another lease has it, b"" if it is free. None
+        if that can't be told from here. A LOCK may be handed on under one tenure, and only its own agent
+        knows to whom, unless the masters show its token."""
+        if seen is None or seen.value is not None or seen.left_ms is not None:
+            return b"" if seen is None else seen.nonce
+        fences = self._locks.fences_of(resource, {seen.nonce})
+        if fences:
+            held = self._locks.held_of(resource, boottime_ns())
+            return b"%d %d" % (max(fences), len(held))
+        return seen.nonce + seen.token if seen.token else None

@@ -1,18 +1,23 @@
 """An operation on several keys: all of them or none, or each separately (as in node-redlock's scripts)."""
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from lockd.clock import boottime_ns
 from lockd.core.flow import WireReply
-from lockd.core.leases import Lease, Standing
+from lockd.core.leases import Lease
 from lockd.core.scripts.operations import Change, Keys, Kind, Operation, Place, Special, State
 from lockd.core.values import Refusal
 from lockd.server.commands.arguments import BadRequest
 from lockd.server.dropin.answers import FREE, Found, Words, encoded
 from lockd.server.dropin.performing import Ground, OneKey
-from lockd.server.dropin.plain_locks import TOO_LATE, Answer, PlainReply, is_too_late
+from lockd.server.dropin.plain_locks import TOO_LATE, Answer, PlainReply, give_back
 from lockd.server.resp import replies
 from lockd.server.session import Session
+
+_NONE: Mapping[bytes, bytes] = {}
+HALF_DONE = replies.error("EXECABORT what it watches has changed after the first of its commands had run")
 
 
 class ManyKeys:
@@ -20,9 +25,16 @@ class ManyKeys:
     half of them for long. When one key is refused, those that were taken are given back."""
 
     def __init__(
-        self, ground: Ground, session: Session, operation: Operation, words: Words, answer: Answer, via: str
+        self,
+        ground: Ground,
+        session: Session,
+        operation: Operation,
+        words: Words,
+        answer: Answer,
+        via: str,
+        compared: Mapping[bytes, bytes] = _NONE,
     ) -> None:
-        """Raises BadRequest."""
+        """compared: what the keys of a DEL have to have, where its app has read it. Raises BadRequest."""
         most = ground.current.config.limits.resources_per_lock
         if len(words.keys) > most:
             raise BadRequest(f"LIMIT resources_per_lock: {len(words.keys)} keys, at most {most} are allowed")
@@ -33,6 +45,7 @@ class ManyKeys:
         self.ground = ground
         self.session = session
         self._operation = operation
+        self._compared = compared
         self.kind = operation.kind
         self.words = words
         self._answer = answer
@@ -40,10 +53,30 @@ class ManyKeys:
         self._left = [_Part(self, number, via) for number in reversed(numbers)]
         self._changed: list[_Part] = []
 
+    @property
+    def taken(self) -> list[Lease]:
+        return [lease for part in self._changed for lease in part.taken]
+
+    @property
+    def keys(self) -> Sequence[bytes]:
+        return self.words.keys
+
     def operation_on(self, number: int) -> Operation:
-        """The operation on one of its keys."""
-        one = self._operation
-        return Operation(one.kind, Place("KEYS", number), one.value, Keys.ONE, one.outcomes)
+        """The operation on one of its keys. Those that are compared are deleted if they have that value."""
+        one, value = self._operation, self._compared.get(self.words.keys[number - 1])
+        kind = one.kind if value is None else Kind.RELEASE
+        wanted = one.value if value is None else value
+        return Operation(kind, Place("KEYS", number), wanted, Keys.ONE, one.outcomes)
+
+    def watched(self, found: Mapping[bytes, Found], changed_since: Callable[[], None]) -> None:
+        """As `OneKey` has it. What was deleted already is not there again."""
+
+        def has_changed() -> None:
+            is_half_done = self._operation.keys is Keys.EACH and self._changed
+            self._gives_back(partial(self._answer, HALF_DONE) if is_half_done else changed_since)
+
+        for part in self._left:
+            part.watched(found, has_changed)
 
     def begin(self) -> None:
         self._next()
@@ -53,7 +86,7 @@ class ManyKeys:
             # Core may be in the middle of its work.
             asyncio.get_running_loop().call_soon(self.session.guarded, self._begin, self._left.pop())
         elif self._operation.keys is Keys.EACH:
-            self._answer(replies.integer(len(self._changed)))
+            self._answer(lambda: replies.integer(sum(not part.is_over for part in self._changed)))
         else:
             self._answer(self._told)
 
@@ -65,15 +98,12 @@ class ManyKeys:
 
     def _told(self) -> bytes:
         """Composed when it is written: the first lease may have ended while the last was taken (rule 1)."""
-        taken = [part.taken for part in self._changed if part.taken is not None]
-        if any(_is_over(lease) for lease in taken):
-            for lease in taken:
-                if lease.standing is Standing.HELD:
-                    self.session.came_too_late(lease)
+        if any(part.is_over for part in self._changed):
+            give_back(self.session, self.taken)
             return replies.error(str(TOO_LATE))
         done = self._operation.outcome(_changed_state(self._operation)).reply
         reply = encoded(done, FREE, self.words, self.session.protocol)
-        for lease in taken:
+        for lease in self.taken:
             self.session.shared.tellings.begins(lease, self.session.ties, reply)
         return reply
 
@@ -88,25 +118,24 @@ class ManyKeys:
             self.failed(encoded(reply, found, self.words, self.session.protocol))
 
     def failed(self, reply: WireReply) -> None:
+        self._gives_back(partial(self._answer, reply))
+
+    def _gives_back(self, then: Callable[[], None]) -> None:
         """Give back the keys that were taken just now, not those that it had before. The app is told when the
         masters have them back: it may look at once, through another host."""
-        taken = [part for part in self._changed if part.taken is not None]
+        taken = [part for part in self._changed if part.taken]
         left = len(taken)
 
         def is_back(_: object) -> None:
             nonlocal left
             left -= 1
             if not left:
-                self._answer(reply)
+                then()
 
         for part in taken:
             part.give_back(PlainReply(self.session, is_back, is_back))
         if not taken:
-            self._answer(reply)
-
-
-def _is_over(lease: Lease) -> bool:
-    return lease.standing is not Standing.HELD or is_too_late(lease)
+            then()
 
 
 def _changed_state(operation: Operation) -> State:
@@ -117,25 +146,23 @@ def _changed_state(operation: Operation) -> State:
 class _Part(OneKey):
     """The answer for one of them."""
 
-    __slots__ = ("_of_all", "taken")
+    __slots__ = ("_of_all",)
 
     def __init__(self, of_all: ManyKeys, number: int, via: str) -> None:
         operation = of_all.operation_on(number)
         super().__init__(of_all.ground, of_all.session, operation, of_all.words, of_all.failed, via)
         self._of_all = of_all
-        self.taken: Lease | None = None
 
-    def _says(self, found: Found) -> None:
+    def _came_to(self, found: Found) -> None:
         self._of_all.came_to(self, found)
 
-    def _granted(self, reply: object) -> None:
-        self._ground.looking.forget(self._resource)
-        self.taken = self._session.last_taken
+    def _granted(self, reply: WireReply) -> None:
+        self._is_taken()
         self._of_all.came_to(self, FREE)
 
     def _not_granted(self, refusal: Refusal) -> None:
         if refusal.code.kind.name == "CONTENDED" and self._operation.kind is Kind.ACQUIRE:
-            self._of_all.came_to(self, Found(State.ANOTHERS))
+            self._says(Found(State.ANOTHERS))
         else:
             super()._not_granted(refusal)
 

@@ -4,13 +4,15 @@ Between two steps, others may change the state in which the key was found, as on
 So each step is right by itself: a try, a compare-and-delete, an extension by value.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from lockd.clock import boottime_ns
 from lockd.config.current import Current
 from lockd.core.errors import ErrorWord
 from lockd.core.errors import Kind as Meaning
+from lockd.core.flow import WireReply
 from lockd.core.leases import Holder, Lease, pid_and_uid
 from lockd.core.locks import ROUNDED_NS
 from lockd.core.plain_values import token_of, value_of
@@ -35,10 +37,9 @@ from lockd.core.values import Bound, Extended, Refusal
 from lockd.metrics.leases import LeaseMetrics
 from lockd.server.commands.arguments import BadRequest
 from lockd.server.commands.checks import Checks
-from lockd.server.dropin import known_operations as known
 from lockd.server.dropin.answers import FREE, Found, Words, encoded
 from lockd.server.dropin.looking import Looking, Seen, found_as, left_of
-from lockd.server.dropin.plain_locks import GONE, Answer, PlainLock, PlainReply
+from lockd.server.dropin.plain_locks import GONE, Answer, PlainLock, PlainReply, is_over
 from lockd.server.dropin.signals import Signals
 from lockd.server.dropin.ttls import check_ttl, ttl_of_script
 from lockd.server.dropin.usage import Usage
@@ -75,6 +76,7 @@ _ENDS_NOTHING = (
 _TAKES = (Kind.ACQUIRE, Kind.ACQUIRE_OR_EXTEND)
 _HELD = tuple(state for state in State if state is not State.FREE)
 _CUT_SHORT = Refusal(ErrorWord.EXPIRED, "it can't be extended that far: it may not be held past max_hold")
+_ENDED = Refusal(ErrorWord.EXPIRED, "its new TTL was over before the app could be told")
 _NOT_SHORTENED = (
     "ERR the TTL is shorter than what is left, and nothing was changed: only the agent that granted the "
     "lock, and was not restarted since, can end it earlier. Release it, or take it with a shorter TTL"
@@ -99,8 +101,9 @@ class OneKey:
     """One operation on one key, for a connection. via: how it was asked for."""
 
     __slots__ = (
-        "_answer", "_begun_ns", "_changed_since", "_ground", "_lock_class", "_operation", "_resource",
-        "_session", "_tries", "_ttl_ms", "_value", "_via", "_words", "kind",
+        "_answer", "_asked_ns", "_begun_ns", "_changed_since", "_ends_ns", "_ground", "_lock_class",
+        "_operation", "_resource", "_session", "_tries", "_ttl_ms", "_value", "_via", "_words", "kind",
+        "taken",
     )  # fmt: skip
 
     def __init__(
@@ -115,55 +118,63 @@ class OneKey:
         self._answer = answer
         self._via = via
         self._tries = 0
-        self._begun_ns = 0
+        self._asked_ns = self._begun_ns = 0
+        self._ends_ns: int | None = None
+        self.taken: list[Lease] = []
         self._changed_since: Callable[[], None] | None = None
         if via != "set":
             check_places(operation, words)
         self._resource = words.at(operation.key)
-        self._check_rights()
+        check_rights(ground, session, self._resource, operation.kind)
         self._lock_class = ground.current.config.class_of(self._resource)
         self._value = _value_in(operation, words)
         self._ttl_ms = self._ttl_in()
 
     @property
-    def resource(self) -> bytes:
-        return self._resource
+    def keys(self) -> Sequence[bytes]:
+        return (self._resource,)
 
-    def watched(self, found: Found, changed_since: Callable[[], None]) -> None:
-        """Its app relies on the key being as it was found. If this could change it then, and can't any more,
-        the app is told so instead of the answer."""
+    @property
+    def is_over(self) -> bool:
+        """What it has taken or extended, and an app may not be told any more (rule 1)."""
+        has_ended = self._ends_ns is not None and boottime_ns() >= self._ends_ns
+        return has_ended or any(map(is_over, self.taken))
+
+    def watched(self, there: Mapping[bytes, Found], changed_since: Callable[[], None]) -> None:
+        """Its app relies on these keys being as they were found. If this could change its key then, and can't
+        any more, the app is told so instead of the answer."""
+        found = there.get(self._resource)
+        if found is None:
+            return
         state = found.state
-        if state is not State.FREE and self._value is not None and found.stored == self._value:
+        if state is not State.FREE and self._value is not None and found.value == self._value:
             state = State.OWN if state is State.ANOTHERS else State.OWN_ENDLESS
         if self._operation.outcome(state).change is not Change.NONE:
             self._changed_since = changed_since
 
     def begin(self) -> None:
+        self._asked_ns = boottime_ns()
         self._ground.usage.asked(self._session.library)
         _BEGINNINGS[self._operation.kind](self)
-
-    def _check_rights(self) -> None:
-        """It is for users that may lock the key, or hold it: values can be guessed. A process may always
-        delete what it holds."""
-        kind, ground, peer = self._operation.kind, self._ground, self._session.peer
-        if kind is Kind.DELETE:
-            return
-        takes = kind in _TAKES
-        held = () if takes else ground.shared.locks.held_of(self._resource, boottime_ns())
-        holds = any(pid_and_uid(lease.holder.owner)[1] == peer.uid for lease in held)
-        about = {Kind.EXTEND: "extend", Kind.PERSIST: "extend", Kind.RELEASE: "unlock"}.get(kind, "")
-        ground.checks.may(self._session, self._resource, takes=takes, about=about, holds=holds)
 
     # Its answers
 
     def _says(self, found: Found) -> None:
-        outcome, session = self._operation.outcome(found.state), self._session
-        if self._changed_since is not None and outcome.change is Change.NONE:
+        if self._changed_since is not None and self._operation.outcome(found.state).change is Change.NONE:
             self._changed_since()
-            return
+        else:
+            self._came_to(found)
+
+    def _came_to(self, found: Found) -> None:
+        outcome, session = self._operation.outcome(found.state), self._session
         if self._via == "set" and outcome.reply is Special.STORED and session.watch is not None:
-            session.watch.is_shown(self._resource, found.stored)
-        self._answer(self._encoded(outcome.reply, found))
+            session.watch.is_shown(self._resource, found.value)
+        reply = self._encoded(outcome.reply, found)
+        self._answer(reply if self._ends_ns is None else partial(self._unless_over, reply))
+
+    def _unless_over(self, reply: bytes) -> bytes:
+        """Composed when it is written: others may have come before it."""
+        return replies.error(str(_ENDED)) if self.is_over else reply
 
     def _encoded(self, reply: Reply, found: Found) -> bytes:
         return encoded(reply, found, self._words, self._session.protocol)
@@ -172,13 +183,21 @@ class OneKey:
         self._answer(replies.error(str(refusal)))
 
     def _looks(self, then: Callable[[Found], None], *, anew: bool = False) -> None:
+        """What it shows of its app's own value was asked for after the command had arrived: another agent may
+        have released it just before."""
+
         def told(seen: Seen | Refusal | None) -> None:
             if isinstance(seen, Refusal):
                 self._fails(seen)
-            else:
-                found = found_as(seen, self._value)
-                self._is_shown(found)
-                then(found)
+                return
+            found = found_as(seen, self._value)
+            is_shown = self._is_shown(found)
+            if is_shown and seen is not None and seen.asked_ns < self._asked_ns:
+                self._looks(then, anew=True)
+                return
+            if is_shown and found.value is not None:
+                self._is_named(found.value)
+            then(found)
 
         self._ground.looking.look(self._session, self._resource, told, anew=anew)
 
@@ -194,7 +213,7 @@ class OneKey:
     def _says_unless_own(self, found: Found) -> None:
         """It was not this app's a moment ago: another has the same value by now."""
         others = {State.OWN: State.ANOTHERS, State.OWN_ENDLESS: State.ANOTHERS_ENDLESS}
-        self._says(Found(others.get(found.state, found.state), found.stored, found.left_ms))
+        self._says(replace(found, state=others.get(found.state, found.state)))
 
     # Taking
 
@@ -232,9 +251,14 @@ class OneKey:
             return
         request.begins(boottime_ns(), ready=True)
 
-    def _granted(self, reply: object) -> None:
+    def _granted(self, reply: WireReply) -> None:
+        self._is_taken()
+        self._answer(reply)
+
+    def _is_taken(self) -> None:
+        assert self._session.last_taken is not None
         self._ground.looking.forget(self._resource)
-        self._answer(reply)  # type: ignore[arg-type]
+        self.taken = [self._session.last_taken]
 
     def _not_granted(self, refusal: Refusal) -> None:
         if refusal is GONE:
@@ -405,21 +429,42 @@ class OneKey:
         """If the remaining TTL matters, it is looked at first: a lock without a TTL may be left as it is."""
         ttl, changes = self._operation.ttl, {self._operation.outcome(state).change for state in OWN}
         assert ttl is not None
-        lease = self._ground.shared.locks.known(self._resource, token_of(value))
+        lease = self._ground.shared.locks.with_value(self._resource, value, boottime_ns())
         if lease is not None and not ttl.adds:
-            left_ms = left_of(lease, boottime_ns())
-            state = State.OWN_ENDLESS if left_ms is None else State.OWN
-            self._extend_found(Found(state, value, left_ms))
+            self._extend_here(lease, value)
         elif ttl.adds or ttl.only or len(changes) > 1:
             self._looks(self._extend_found)
         else:
             self._set_ttl(self._says_of_others)
 
-    def _extend_found(self, found: Found) -> None:
+    def _extend_here(self, lease: Lease, value: bytes) -> None:
+        left_ms = left_of(lease, boottime_ns())
+        found = Found(OWN[left_ms is None], value, left_ms)
+        if self._sets_ttl(found):
+            self._set_ttl(self._says_of_others)
+        else:
+            self._proves(lease, found)
+
+    def _proves(self, lease: Lease, found: Found) -> None:
+        """Another agent may have released it since its last proof (rule 2)."""
+        reply = PlainReply(
+            self._session,
+            lambda _lease: self._says(found),
+            lambda refusal: self._not_held(refusal, self._says_of_others),
+        )
+        self._ground.shared.locks.extend(self._resource, lease.token, 0, reply, boottime_ns())
+
+    def _sets_ttl(self, found: Found) -> bool:
         outcome, ttl = self._operation.outcome(found.state), self._operation.ttl
         assert ttl is not None
         assert self._ttl_ms is not None
-        if outcome.change is not Change.TTL or not ttl.is_set(self._ttl_ms, found.left_ms):
+        return outcome.change is Change.TTL and ttl.is_set(self._ttl_ms, found.left_ms)
+
+    def _extend_found(self, found: Found) -> None:
+        ttl = self._operation.ttl
+        assert ttl is not None
+        assert self._ttl_ms is not None
+        if not self._sets_ttl(found):
             self._says(found)
             return
         if ttl.adds:
@@ -450,13 +495,11 @@ class OneKey:
         else:
             self._ground.shared.locks.told(lease, boottime_ns())
 
-    def _is_shown(self, found: Found) -> None:
+    def _is_shown(self, found: Found) -> bool:
         """An app that reads that its own value is there may go on with the lock, so it has named it. Reading
         only that the lock is held names nothing."""
         is_own = found.state in (State.OWN, State.OWN_ENDLESS)
-        is_told = is_own or self._operation.outcome(found.state).reply is Special.STORED
-        if is_told and found.stored is not None:
-            self._is_named(found.stored)
+        return is_own or self._operation.outcome(found.state).reply is Special.STORED
 
     def _extended(self, extended: Extended | None) -> None:
         """Its app is told no deadline, and relies on the whole TTL that it asked for."""
@@ -465,7 +508,10 @@ class OneKey:
         whole_ns = self._begun_ns + ttl_ms * NS_PER_MS - drift_ns(ttl_ms) - _LEAST_GAIN_NS
         if extended is not None and extended.deadline_ns < whole_ns:
             self._fails(_CUT_SHORT)
-        elif extended is not None and extended.fence is None:
+            return
+        if extended is not None and ttl_ms >= self._ground.current.config.min_ttl_ms:
+            self._ends_ns = extended.deadline_ns  # a shorter TTL only ends it: its app relies on nothing
+        if extended is not None and extended.fence is None:
             self._looks(self._is_extended_elsewhere)
         else:
             self._is_set()
@@ -477,7 +523,7 @@ class OneKey:
     def _is_extended_elsewhere(self, found: Found) -> None:
         """Only the masters know how long a lease of another agent lasts."""
         most_ms = (self._ttl_ms or 0) + ROUNDED_NS // NS_PER_MS
-        if found.stored == self._value and found.left_ms is not None and found.left_ms > most_ms:
+        if found.value == self._value and found.left_ms is not None and found.left_ms > most_ms:
             self._answer(replies.error(_NOT_SHORTENED))
         else:
             self._is_set()
@@ -490,7 +536,7 @@ class OneKey:
         elif lease.holder.detached:
             raise BadRequest(_NO_TTL_NOW)
         elif lease.let_go_ns is None:
-            self._says(Found(State.OWN_ENDLESS, value))
+            self._proves(lease, Found(State.OWN_ENDLESS, value))
         else:
             self._is_named(value)
             reply = PlainReply(
@@ -527,20 +573,16 @@ class OneKey:
         self._ttl_ms = min(self._ttl_ms, most_ms)
 
 
-class Look(OneKey):
-    """What holds a key now, as the masters show it."""
-
-    __slots__ = ("_then",)
-
-    def __init__(
-        self, ground: Ground, session: Session, key: bytes, then: Callable[[Found], None], failed: Answer
-    ) -> None:
-        """Raises BadRequest."""
-        super().__init__(ground, session, known.GET, Words([key], ()), failed, "set")
-        self._then = then
-
-    def begin(self) -> None:
-        self._looks(self._then, anew=True)
+def check_rights(ground: Ground, session: Session, key: bytes, kind: Kind) -> None:
+    """It is for users that may lock the key, or hold it: values can be guessed. A process may always delete
+    what it holds. Raises BadRequest."""
+    if kind is Kind.DELETE:
+        return
+    takes = kind in _TAKES
+    held = () if takes else ground.shared.locks.held_of(key, boottime_ns())
+    holds = any(pid_and_uid(lease.holder.owner)[1] == session.peer.uid for lease in held)
+    about = {Kind.EXTEND: "extend", Kind.PERSIST: "extend", Kind.RELEASE: "unlock"}.get(kind, "")
+    ground.checks.may(session, key, takes=takes, about=about, holds=holds)
 
 
 _BEGINNINGS: dict[Kind, Callable[[OneKey], None]] = {

@@ -1,7 +1,7 @@
 """A lock as Redis has it, with its app's own value, on its way through core: taken, released, extended."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from lockd.clock import boottime_ns
@@ -106,9 +106,7 @@ class PlainLock(LockRequest):
         if lease.standing is not Standing.HELD:
             return told_expired(session, lease)
         if self.is_too_late(lease):
-            # With a TTL it is over in a moment, or another app has extended it by its value.
-            if not self.detached:
-                session.came_too_late(lease)
+            session.came_too_late(lease)
             return replies.error(str(TOO_LATE))
         session.shared.tellings.begins(lease, session.ties, self._encoded)
         return self._encoded
@@ -132,9 +130,17 @@ class PlainLock(LockRequest):
         asyncio.get_running_loop().call_soon(session.guarded, self._asker()[1], refusal)
 
 
-def is_too_late(lease: Lease) -> bool:
-    """As `PlainLock` has it, of any lease."""
-    return isinstance(lease.holder, PlainLock) and lease.holder.is_too_late(lease)
+def is_over(lease: Lease) -> bool:
+    """Its app may not be told any more that it has it (rule 1)."""
+    is_too_late = isinstance(lease.holder, PlainLock) and lease.holder.is_too_late(lease)
+    return is_too_late or lease.standing is not Standing.HELD
+
+
+def give_back(session: Session, leases: Iterable[Lease]) -> None:
+    """Its app is told an error instead: nothing may be left of them that it does not know of."""
+    for lease in leases:
+        if lease.standing is not Standing.OVER:
+            session.came_too_late(lease)
 
 
 class PlainReply:

@@ -1,7 +1,7 @@
 """Turns the words of Redis's own lock commands into operations that can be carried out."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from lockd.core.scripts.operations import (
     ErrorReply,
@@ -17,15 +17,16 @@ from lockd.core.values import Refusal
 from lockd.server.commands.arguments import BadRequest, Misused, whole
 from lockd.server.dropin import known_operations as known
 from lockd.server.dropin.answers import Found, Words, WrittenTtl
+from lockd.server.dropin.looking import Seen, found_as
 from lockd.server.dropin.many_keys import ManyKeys
-from lockd.server.dropin.performing import Ground, Look, OneKey
+from lockd.server.dropin.performing import Ground, OneKey, check_rights
 from lockd.server.dropin.plain_locks import Answer
 from lockd.server.dropin.script_cache import ScriptCache, Taken, refusal
 from lockd.server.dropin.ttls import TTL_OPTIONS, ttl_of_expire, ttl_of_option
 from lockd.server.resp import replies
 from lockd.server.session import Session
 
-_GIVE_BACK = (Kind.RELEASE, Kind.DELETE)
+GIVE_BACK = (Kind.RELEASE, Kind.DELETE)
 NOSCRIPT = "NOSCRIPT No matching script. Please use EVAL."
 _NOT_NX = (
     "ERR a SET without NX would take a lock from its holder. This is a lock agent: take a lock with SET "
@@ -41,17 +42,9 @@ _WOULD_STEAL = ErrorReply(
 )
 
 
-class Begun(Protocol):
-    """An operation that can be carried out."""
-
-    kind: Kind
-
-    def begin(self) -> None:
-        """Raises BadRequest."""
-
-
-Prepared = Callable[[Answer], Begun]
-"""Raises BadRequest where it can't be carried out."""
+Carried = OneKey | ManyKeys
+Prepared = Callable[[Answer], "Carried | UnreadScript"]
+"""An operation that can be carried out. Raises BadRequest where it can't."""
 
 
 def begin(prepared: Prepared, answer: Answer, *, only_to_give_back: bool = False) -> None:
@@ -59,7 +52,7 @@ def begin(prepared: Prepared, answer: Answer, *, only_to_give_back: bool = False
     gone, so nothing else is done."""
     try:
         begun = prepared(answer)
-        if not only_to_give_back or begun.kind in _GIVE_BACK:
+        if not only_to_give_back or begun.kind in GIVE_BACK:
             begun.begin()
         else:
             answer(_GONE)
@@ -75,6 +68,14 @@ def keys_in(words: list[bytes]) -> list[bytes]:
     return words[3 : 3 + number]
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A key that is watched: as it was found, and whose it is (`Looking.whose`)."""
+
+    found: Found
+    whose: bytes | None
+
+
 class Preparing:
     def __init__(self, ground: Ground, scripts: ScriptCache) -> None:
         self._ground = ground
@@ -88,17 +89,21 @@ class Preparing:
         self,
         session: Session,
         keys: Sequence[bytes],
-        then: Callable[[dict[bytes, Found]], None],
+        then: Callable[[dict[bytes, Watched]], None],
         failed: Answer,
     ) -> None:
-        """What holds each of the keys now."""
+        """What holds each of the keys now, as the masters show it. It names nothing: its app is told no more
+        than whether it has changed."""
         _Looks(self._ground, session, keys, then, failed).goes_on()
 
-    def as_compared(self, session: Session, words: list[bytes], value: bytes) -> Prepared:
-        """A DEL or EXPIRE of a key whose value its app was shown, and has compared: of the lease with this
+    def as_compared(self, session: Session, words: list[bytes], shown: Mapping[bytes, bytes]) -> Prepared:
+        """A DEL or EXPIRE. Of a key whose value its app was shown, and has compared: of the lease with this
         value, whichever process holds it."""
-        if words[0].upper() in (b"DEL", b"UNLINK"):
-            return self._one(session, known.DELETE_IF_EQUAL, words[1], value)
+        if words[0].upper() in (b"DEL", b"UNLINK") and (len(words) > 2 or shown):
+            return self._del_each(session, words, shown)
+        value = shown.get(words[1])
+        if value is None or len(words) > 3:
+            return self.prepared(session, words)
         ttl = ttl_of_expire(words[0].upper(), words[2])
         if ttl.ms <= 0:
             return self._one(session, known.DELETE_IF_EQUAL, words[1], value)
@@ -157,9 +162,12 @@ class Preparing:
     def _del(self, session: Session, words: list[bytes]) -> Prepared:
         if len(words) == 2:
             return self._one(session, known.DELETE, words[1])
+        return self._del_each(session, words, {})
+
+    def _del_each(self, session: Session, words: list[bytes], shown: Mapping[bytes, bytes]) -> Prepared:
         of_each = Operation(Kind.DELETE, known.KEY, None, Keys.EACH, known.DELETE.outcomes)
         several = Words(list(dict.fromkeys(words[1:])), ())
-        return lambda answer: ManyKeys(self._ground, session, of_each, several, answer, "set")
+        return lambda answer: ManyKeys(self._ground, session, of_each, several, answer, "set", shown)
 
     def _delete_if_equal(self, session: Session, words: list[bytes]) -> Prepared:
         if words[0].upper() == b"DELEX" and words[2].upper() != b"IFEQ":
@@ -182,7 +190,9 @@ class Preparing:
         given = Words(keys, words[3 + len(keys) :])
         return lambda answer: self._of_script(session, name, words[1], given, answer)
 
-    def _of_script(self, session: Session, name: bytes, word: bytes, given: Words, answer: Answer) -> Begun:
+    def _of_script(
+        self, session: Session, name: bytes, word: bytes, given: Words, answer: Answer
+    ) -> "Carried | UnreadScript":
         """When its turn comes: a command before it on its connection may have loaded the script."""
         is_named = name == b"EVALSHA"
         taken = self._scripts.loaded(word) if is_named else self._known(session, word)
@@ -198,7 +208,7 @@ class Preparing:
     def _known(self, session: Session, text: bytes) -> Taken | None:
         return self._scripts.known(text, session.peer, session.library)
 
-    def _of_known(self, session: Session, name: bytes, taken: Taken, given: Words, answer: Answer) -> Begun:
+    def _of_known(self, session: Session, name: bytes, taken: Taken, given: Words, answer: Answer) -> Carried:
         if isinstance(taken, NotRecognised):
             raise BadRequest(refusal(taken))
         try:
@@ -220,7 +230,7 @@ class _Looks:
         ground: Ground,
         session: Session,
         keys: Sequence[bytes],
-        then: Callable[[dict[bytes, Found]], None],
+        then: Callable[[dict[bytes, Watched]], None],
         failed: Answer,
     ) -> None:
         self._ground = ground
@@ -228,26 +238,32 @@ class _Looks:
         self._keys = keys
         self._then = then
         self._failed = failed
-        self._found: dict[bytes, Found] = {}
+        self._found: dict[bytes, Watched] = {}
 
     def goes_on(self) -> None:
         if len(self._found) == len(self._keys):
             self._then(self._found)
-        else:
-            begin(self._look, self._failed)
-
-    def _look(self, answer: Answer) -> Look:
+            return
         key = self._keys[len(self._found)]
-        return Look(self._ground, self._session, key, self._is_found, answer)
+        try:
+            check_rights(self._ground, self._session, key, Kind.READ)
+        except BadRequest as bad:
+            self._failed(replies.error(str(bad)))
+        else:
+            self._ground.looking.look(self._session, key, self._is_seen, anew=True)
 
-    def _is_found(self, one: Found) -> None:
-        self._found[self._keys[len(self._found)]] = one
+    def _is_seen(self, seen: Seen | Refusal | None) -> None:
+        if isinstance(seen, Refusal):
+            self._failed(replies.error(str(seen)))
+            return
+        key = self._keys[len(self._found)]
+        self._found[key] = Watched(found_as(seen, None), self._ground.looking.whose(key, seen))
         self.goes_on()
 
 
 class UnreadScript:
     """An EVAL whose script has to be read first. Until then it may be one that gives something back, so it is
-    begun like one, even if its app has gone."""
+    begun like one, even if its app has gone. is_made: called before what it turns out to be is begun."""
 
     def __init__(
         self,
@@ -255,7 +271,7 @@ class UnreadScript:
         session: Session,
         text: bytes,
         answer: Answer,
-        made: Callable[[Taken, Answer], Begun],
+        made: Callable[[Taken, Answer], Carried],
     ) -> None:
         self.kind = Kind.RELEASE
         self._scripts = scripts
@@ -263,6 +279,7 @@ class UnreadScript:
         self._text = text
         self._answer = answer
         self._made = made
+        self.is_made: Callable[[Carried], None] = lambda _made: None
 
     def begin(self) -> None:
         session = self._session
@@ -273,7 +290,12 @@ class UnreadScript:
             self._answer(replies.error(str(taken)))
         else:
             is_gone = self._session.is_gone
-            begin(lambda answer: self._made(taken, answer), self._answer, only_to_give_back=is_gone)
+            begin(lambda answer: self._as_read(taken, answer), self._answer, only_to_give_back=is_gone)
+
+    def _as_read(self, taken: Taken, answer: Answer) -> Carried:
+        made = self._made(taken, answer)
+        self.is_made(made)
+        return made
 
 
 class _Options:

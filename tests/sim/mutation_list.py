@@ -2262,7 +2262,7 @@ MUTATIONS = (
         "what is given back early is given back where another agent has extended it, too",
         2,
         RETURNS,
-        'how = How.EARLY if why == "expired" and lease.holder.detached else How.TENURE',
+        'how = How.EARLY if why in ("app gone", "expired") and lease.holder.detached else How.TENURE',
         "how = How.TENURE",
         simulated=False,
     ),

@@ -1143,6 +1143,20 @@ def test_exec_runs_where_a_lock_guards_that_is_still_held(running: Cluster, othe
             assert wire.ask("EXEC") == [1]
 
 
+def test_exec_runs_on_its_own_host_where_a_lock_guards_that_was_handed_on_before(
+    running: Cluster, key: str
+) -> None:
+    with Wire(running.socket) as first, Wire(running.socket) as second, Wire(running.socket) as wire:
+        token = token_of(first.ask("LOCK", key, LONG_MS))
+        second.send("LOCK", key, LONG_MS, "WAIT", LONG_MS)
+        eventually(lambda: wire.in_use()[2] == "1", "it waits")
+        first.ask("UNLOCK", key, token)
+        second.reply()
+        assert [wire.ask("WATCH", key), wire.ask("MULTI")] == [b"OK", b"OK"]
+        wire.ask("SETNX", f"{key}:guarded", "v")
+        assert wire.ask("EXEC") == [1]
+
+
 def test_a_lock_is_not_compared_by_what_is_shown_of_it(running: Cluster, key: str) -> None:
     """It has no value. Nil would have its app try for ever."""
     with Wire(running.socket) as holder, Wire(running.socket) as wire:

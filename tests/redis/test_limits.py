@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -255,7 +255,9 @@ def processes_with_a_lock(path: Path) -> list[str]:
         ours, its = os.pipe()
         if os.fork() == 0:
             with Wire(path) as wire:
-                reply = wire.ask("LOCK", f"mine:{os.getpid()}", 10_000)
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    wire.send("LOCK", f"mine:{os.getpid()}", 10_000)
+                reply = wire.reply()
                 bound = as_map(reply)[b"bound"].decode() if isinstance(reply, list) else str(reply)
                 os.write(its, bound.encode())
             signal.pause()

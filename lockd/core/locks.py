@@ -75,7 +75,7 @@ class Locks:
         self._votes = Votes(parameters, masters, self.turns, self.broke)
         self._campaigns = Campaigns(
             parameters, masters, watcher, chance, self.turns, self._votes, self._holds, self._put_down,
-            self._wanted_again, self._looked_at,
+            self._wanted_again, self._looked_at, self._asks_again,
         )  # fmt: skip
         self.queues = self._campaigns.queues
         self.names = self._campaigns.names
@@ -188,22 +188,30 @@ class Locks:
         _, uid = pid_and_uid(holder.owner)
         lease = self._find(resource, token, now_ns)
         held = lease if lease is not None and _is_held(lease, now_ns) else None
-        before = [held.holder] if held is not None else self.names.waiting(resource, token)
+        before = held.holder if held is not None else self.names.first(resource, token)
         if self.names.over(uid, resource, token, now_ns) is not None:
             self._campaigns.refuse(holder, UNLOCKED_BEFORE, now_ns)
         elif self.names.slot(resource, token) is not None:
             self._campaigns.refuse(holder, WITH_SLOTS, now_ns)
-        elif before and not same_process(before[0], holder):
+        elif before is not None and not same_process(before, holder):
             self._campaigns.refuse(holder, ANOTHERS, now_ns)
         elif held is None or (not held.is_ours and holder.give_up_ns is not None):
             return False
-        elif held.is_ours:
-            # It may have been released through another agent: it is granted again when it is proven.
-            again = self._asking_again[holder] = _AskedAgain(self, holder, held)
-            self._extend(held, 0, again, now_ns)
+        else:
+            self._asks_again(holder, held, now_ns)
+        return True
+
+    def _asks_again(self, holder: Holder, lease: Lease, now_ns: int) -> None:
+        """Its name has this lease, which may have been released through another agent: it is granted again
+        when it is proven."""
+        _, uid = pid_and_uid(holder.owner)
+        if self.names.over(uid, lease.resource, lease.token, now_ns) is not None:
+            self._campaigns.refuse(holder, UNLOCKED_BEFORE, now_ns)
+        elif lease.is_ours or not _is_held(lease, now_ns):
+            again = self._asking_again[holder] = _AskedAgain(self, holder, lease)
+            self._extend(lease, 0, again, now_ns)
         else:
             self._campaigns.refuse(holder, UNPROVEN, now_ns)
-        return True
 
     def _answer_again(self, holder: Holder, lease: Lease, refusal: Refusal | None, now_ns: int) -> None:
         """Unless its app is gone meanwhile."""
@@ -382,7 +390,9 @@ class Locks:
     ) -> Reply:
         """An UNLOCK that is repeated gets the same answer as this one, and no request of that name is granted
         any more. That holds for the users of the requests, and for the user that unlocked them."""
-        users = {pid_and_uid(holder.owner)[1]: holder.account for holder in requests}
+        # There may be thousands, of a few owners.
+        owners = {holder.owner: holder.account for holder in requests}
+        users = {pid_and_uid(owner)[1]: account for owner, account in owners.items()}
         if by is not None:
             users.setdefault(*by)
         over = self.names.ends(users, *name, now_ns, is_here=bool(requests))
@@ -391,11 +401,9 @@ class Locks:
 
     def _withdraw(self, resource: bytes, token: bytes, now_ns: int) -> list[Holder]:
         """The requests of this name that were still waiting: they are not granted any more."""
-        waiting = self.names.waiting(resource, token)
-        # The last first: otherwise each of them would be tried for in its turn.
-        for holder in reversed(waiting):
-            self._campaigns.refuse(holder, WITHDRAWN, now_ns)
-            self._campaigns.leave(self.queues[resource], holder, now_ns)
+        waiting = self.names.end_waiting(resource, token)
+        if waiting:
+            self._campaigns.refuse_all(self.queues[resource], waiting, WITHDRAWN, now_ns)
         for request in self.names.wanting_slot(resource, token):
             request.withdrawn(now_ns)
             waiting.append(request.asker)
@@ -531,7 +539,7 @@ class Locks:
     def knows_request(self, uid: int, resource: bytes, token: bytes, now_ns: int) -> bool:
         """Whether an UNLOCK of that token is answered here although no lease here has it."""
         over = self.names.over(uid, resource, token, now_ns)
-        waits = self.names.waiting(resource, token) or self.names.wanting_slot(resource, token)
+        waits = self.names.first(resource, token) or self.names.wanting_slot(resource, token)
         return bool(waits) or (over is not None and over.answers)
 
     def _find(self, resource: bytes, token: bytes, now_ns: int) -> Lease | None:
@@ -628,28 +636,18 @@ class Locks:
         if not self.draining:
             self.draining_since_ns = now_ns
         self.draining = True
-        waiting = dict[str, list[Holder]]()
+        waiting = list[Holder]()
         for queue in list(self.queues.values()):
             queue.passes_all_over()
-            for holder in queue.waiters:
-                waiting.setdefault(holder.account, []).append(holder)
+            waiting.extend(queue.waiters)
             if queue.attempt is not None:
                 self._campaigns.abandon(queue, now_ns)
             self._campaigns.move_on(queue, now_ns)
         self._keeping.give_back(now_ns)
-        for account, holders in waiting.items():
-            holders.reverse()
-            self.turns.at(account, now_ns, self._turn_away, holders)
+        self._campaigns.answer_in_turns(waiting, self._turn_away, now_ns)
 
-    def _turn_away(self, holders: list[Holder], now_ns: int) -> None:
-        """The last of these, if it still waits, and the others in later turns, whatever comes of this one."""
-        holder = holders.pop()
-        if holders:
-            self.turns.at(holder.account, now_ns, self._turn_away, holders)
-        queue = self.queues.get(holder.resource)
-        if queue is not None and holder in queue.waiters:
-            self._campaigns.refuse(holder, DRAINING, now_ns)
-            self._campaigns.leave(queue, holder, now_ns)
+    def _turn_away(self, holder: Holder, now_ns: int) -> None:
+        self._campaigns.refuse(holder, DRAINING, now_ns)
 
     @property
     def has_to_drain(self) -> bool:

@@ -181,6 +181,14 @@ class Names:
         if one is not None and not one.requests and one.lease is None:
             del self._slots[resource, token]
 
+    def first(self, resource: bytes, token: bytes) -> Holder | None:
+        """The oldest of them."""
+        return next(iter(self._waiting.get((resource, token), ())), None)
+
+    def end_waiting(self, resource: bytes, token: bytes) -> list[Holder]:
+        """The same requests: they have an outcome."""
+        return list(self._waiting.pop((resource, token), ())) if self._waiting else []
+
     # Requests that are over
 
     def over(self, uid: int, resource: bytes, token: bytes, now_ns: int) -> Over | None:

@@ -184,12 +184,7 @@ class Connection:
         self._last: tuple[Lease, ...] = ()
         self._covered: dict[Lease, None] = {}
         if process is not None:
-            self.is_of(process)
-
-    def is_of(self, process: Process) -> None:
-        """It was opened by this process."""
-        self.process = process
-        process.connections[self] = None
+            process.connections[self] = None
 
     def bound(self, wanted: Bound) -> Bound:
         """What a lease taken here can be bound to. If the process can't be seen, only the end of the

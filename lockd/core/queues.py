@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
+from typing import Final
 
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import Ballot
@@ -19,6 +20,8 @@ from lockd.core.turns import Job
 from lockd.core.values import Refusal, Reply
 
 _ARRIVAL = attrgetter("asked_ns")
+_NONE: Final = set[Holder]()
+"""Of most queues."""
 
 
 class KeptEnd(StrEnum):
@@ -57,6 +60,7 @@ class Queue:
 
     __slots__ = (
         "_impatient",
+        "_leaving",
         "_ready",
         "abandoned_by",
         "asked",
@@ -88,6 +92,8 @@ class Queue:
         self._impatient: dict[Holder, None] | None = None
         """The waiters that don't wait, or not any longer. With thousands that do, not all are looked at for
         each grant. None: there was none yet, as usual when one of many leases is held."""
+        self._leaving: set[Holder] = _NONE
+        """Waiters whose outcome is known, and who hear it in turns."""
         self.tenure: Tenure | None = None
         self.lease: Lease | None = None
         self.asked: Ballot | None = None
@@ -124,7 +130,7 @@ class Queue:
     @property
     def has_patient(self) -> bool:
         """Some request in it waits."""
-        return len(self.waiters) > len(self.impatient)
+        return len(self.waiters) > len(self.impatient) + len(self._leaving)
 
     @property
     def impatient(self) -> Collection[Holder]:
@@ -165,7 +171,23 @@ class Queue:
         ready.insert(bisect_right(ready, holder.asked_ns, key=_ARRIVAL), holder)
 
     def passes_over(self, holder: Holder) -> bool:
-        return holder in self.waiters and self._at(holder) is None
+        return holder in self.waiters and not self.is_leaving(holder) and self._at(holder) is None
+
+    def is_leaving(self, holder: Holder) -> bool:
+        return holder in self._leaving
+
+    def are_leaving(self, holders: Collection[Holder]) -> None:
+        """Nothing is tried for these any more."""
+        leaving = self._leaving = self._leaving or set()
+        leaving.update(holders)
+        for account in {holder.account for holder in holders}:
+            if account in self._ready:
+                self._ready[account] = [one for one in self._ready[account] if one not in leaving]
+                if not self._ready[account]:
+                    del self._ready[account]
+        if self._impatient:
+            for holder in holders:
+                self._impatient.pop(holder, None)
 
     def is_granted(self, holder: Holder) -> Job | None:
         """It leaves, and it is the turn of the other accounts. Returns the timer of its wait."""
@@ -183,6 +205,8 @@ class Queue:
             if not ready:
                 del self._ready[holder.account]
         timer = self.waiters.pop(holder)
+        if self._leaving:
+            self._leaving.discard(holder)
         if self._impatient is not None:
             self._impatient.pop(holder, None)
         if not self.waiters:

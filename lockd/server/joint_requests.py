@@ -14,7 +14,7 @@ from lockd.core.several import Several
 from lockd.core.slot_names import slot_number
 from lockd.core.slots import Slots
 from lockd.core.validity import NS_PER_MS, left_ms
-from lockd.core.values import Bound, Refusal
+from lockd.core.values import Refusal
 from lockd.server.lease_requests import LockRequest, asked_again, tell_refused, told_expired
 from lockd.server.losses import LeaseName
 from lockd.server.quotas import Cost
@@ -75,12 +75,6 @@ class JointRequest(Place):
     def names(self) -> tuple[LeaseName, ...]:
         """The name by which its leases will be known, if its app has named it."""
         return tuple(name for part in self.parts for name in part.names)
-
-    @property
-    def bound(self) -> Bound:
-        """One of its parts may have to belong to the process."""
-        is_of_process = any(part.bound is Bound.PROCESS for part in self.parts)
-        return Bound.PROCESS if is_of_process else self.parts[0].bound
 
     @property
     def cost(self) -> Cost:

@@ -69,8 +69,10 @@ class LockRequest(Place):
         self.owner = session.owner
         self.account = session.account
         self.pid = session.peer.pid
+        process = session.ties.process
+        self.started = 0 if process is None else process.started
         self._holding: Holding | None = None
-        self.bound = session.bound(lock_class.bound)
+        self.bound = session.ties.bound(lock_class.bound)
 
     @property
     def cost(self) -> Cost:
@@ -84,9 +86,6 @@ class LockRequest(Place):
 
     def asks(self, now_ns: int) -> None:
         """Its wait begins."""
-        # There may have been no file for it when this arrived.
-        process = self.session.ties.process
-        self.started = 0 if process is None else process.started
         self.asked_ns = now_ns
         self.give_up_ns = now_ns + self.wait_ms * NS_PER_MS if self.wait_ms else None
 
@@ -227,9 +226,6 @@ class Asked(Protocol):
     def label(self) -> str: ...
 
     @property
-    def bound(self) -> Bound: ...
-
-    @property
     def cost(self) -> Cost: ...
 
 
@@ -239,7 +235,7 @@ def refused_for_limits(session: Session, request: Asked, metrics: LeaseMetrics) 
         metrics.refused(request.label, _NOTHING_HERE, 0)
         return _NOTHING_HERE
     quotas = session.shared.quotas
-    limit = session.unwatched(request.bound) or quotas.refuse_lock(session.usage, request.cost)
+    limit = quotas.refuse_lock(session.usage, request.cost)
     if limit is None:
         return None
     session.shared.incidents.limit_hit(limit, session.peer)

@@ -12,6 +12,7 @@ from typing import Final
 
 from lockd.clock import boottime_ns
 from lockd.config.socket import operators_socket
+from lockd.core.owners import Connection
 from lockd.core.turns import HOUSE
 from lockd.core.validity import NS_PER_S
 from lockd.server.peer import FOR_OPERATORS
@@ -114,9 +115,8 @@ class OperatorsSession(Session):
             limit = f"files: operators have {PLACES} connections, and all are in use"
             incidents.limit_hit(limit, self.peer)
             return f"LIMIT {limit}"
+        self.ties = Connection(self, None)
         return ""
-
-    def _finds_process(self) -> None: ...
 
     def give_way(self) -> None:
         """To another operator."""

@@ -71,7 +71,8 @@ def peer_pidfd(connection: socket.socket) -> int | None:
 
 
 def pidfd_of(connection: socket.socket, pid: int) -> int:
-    """As peer_pidfd; if the kernel has none, a file for the process that has this number now. OSError."""
+    """As peer_pidfd. If the kernel has none, a file for the process that has this number now: call it when
+    the connection is let in, and not later. OSError."""
     file = peer_pidfd(connection)
     return os.pidfd_open(pid) if file is None else file
 

@@ -6,6 +6,7 @@ They are in a separate epoll, which costs the event loop nothing until a process
 """
 
 import asyncio
+import errno
 import os
 import select
 import socket
@@ -19,16 +20,17 @@ from lockd.server.accounts import AccountOf, by_uid
 from lockd.server.peer import Peer, has_ended, pidfd_of, start_ticks
 
 _AT_ONCE = 64
+_NO_MORE_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class NoRoom(Exception):
-    """No file may be opened for a process; the text says why."""
+    """No file may be opened for a connection or its process; the text says why."""
 
 
 class Files(Protocol):
     """How many files each account may have open."""
 
-    def refuse_process(self, account: str) -> str | None: ...
+    def refuse_connection(self, account: str, *, of_new_process: bool) -> str | None: ...
 
     def watches(self, account: str) -> None: ...
 
@@ -66,38 +68,41 @@ class Processes:
     def all(self) -> Iterable[Process]:
         return self._files.keys()
 
-    def account_of(self, peer: Peer, changed: Callable[[str], None]) -> str:
-        """Who pays for it. changed: as for `Accounts.of`."""
-        known = self._living(peer.pid)
-        return self._account_of(peer.uid, peer.pid, changed) if known is None else known.account
+    def behind(
+        self, connection: socket.socket, peer: Peer, changed: Callable[[str], None]
+    ) -> tuple[Process | None, str]:
+        """The process that has opened this connection, and the account that pays. It is looked for when the
+        connection is let in, and never again: later its number may be another's. None when it can't be seen,
+        or is dead already: what is locked by a child that goes on with the connection ends with that (rule
+        13). changed: as for `Accounts.of`. Raises NoRoom."""
+        file = _file_of(connection, peer.pid)
+        try:
+            process = None if file is None else self._seen(file, peer, changed)
+            account = self._account_of(peer.uid, 0, changed) if process is None else process.account
+            new = process if process not in self._files else None
+            refusal = self._shared_files.refuse_connection(account, of_new_process=new is not None)
+            if refusal is not None:
+                raise NoRoom(refusal)
+            if file is not None and new is not None:
+                self._watch(new, file)
+                file = None
+            return process, account
+        finally:
+            if file is not None:
+                os.close(file)
 
-    def of(self, connection: socket.socket, peer: Peer, account: str) -> Process | None:
-        """The process that has opened this connection; None when it can't be seen, or is dead already. Raises
-        NoRoom."""
-        known = self._living(peer.pid)
-        if known is not None or not peer.pid:
-            return known
-        refusal = self._shared_files.refuse_process(account)
-        if refusal is not None:
-            raise NoRoom(refusal)
-        return self._open(connection, peer, account)
+    def _seen(self, file: int, peer: Peer, changed: Callable[[str], None]) -> Process | None:
+        """file: of the process that has connected."""
+        process = self._living(peer.pid)
+        if process is None:
+            account = self._account_of(peer.uid, peer.pid, changed)
+            process = Process(peer.pid, _started(peer.pid), peer.uid, account)
+        # After all that was looked up by its number, which was its own only if it is alive.
+        return None if has_ended(file) else process
 
     def _living(self, pid: int) -> Process | None:
         known = self._latest.get(pid)
         return known if known is not None and not self._has_ended(known) else None
-
-    def _open(self, connection: socket.socket, peer: Peer, account: str) -> Process | None:
-        try:
-            file = pidfd_of(connection, peer.pid)
-        except OSError:
-            return None
-        process = Process(peer.pid, _started(peer.pid), peer.uid, account)
-        # After the look at its start: it really was at this process.
-        if has_ended(file):
-            os.close(file)
-            return None
-        self._watch(process, file)
-        return process
 
     def _made(self, pid: int, started: int, uid: int) -> Process:
         process = Process(pid, started, uid)
@@ -162,6 +167,19 @@ class Processes:
             self._ended(process.died())
             if process.idle:
                 self.forget(process)
+
+
+def _file_of(connection: socket.socket, pid: int) -> int | None:
+    """A file for the process that has connected; None when there is none any more, or it can't be seen.
+    Raises NoRoom."""
+    if not pid:
+        return None
+    try:
+        return pidfd_of(connection, pid)
+    except OSError as failure:
+        if failure.errno in _NO_MORE_FILES:
+            raise NoRoom(f"files: the agent can't open any more ({failure.strerror})") from failure
+        return None
 
 
 def _started(pid: int) -> int:

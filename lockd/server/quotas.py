@@ -166,12 +166,11 @@ class Quotas:
 
     # What may not be
 
-    def refuse_connection(self, account: str) -> str | None:
-        return self.files.refusal(account, 1) or self.bytes.refusal(account, sizes.CONNECTION)
-
-    def refuse_process(self, account: str) -> str | None:
-        """A process that is watched is an open file, too."""
-        return self.files.refusal(account, 1)
+    def refuse_connection(self, account: str, *, of_new_process: bool) -> str | None:
+        """A process that is watched is an open file, too. Without it a lock could not belong to the
+        process."""
+        size = sizes.CONNECTION + of_new_process * sizes.PROCESS
+        return self.files.refusal(account, 1 + of_new_process) or self.bytes.refusal(account, size)
 
     def refuse_lock(self, usage: Usage, cost: Cost) -> str | None:
         return self.bytes.refusal(usage.account, cost.bytes) or self.renewals.refusal(

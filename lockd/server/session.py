@@ -186,8 +186,6 @@ class Session:
         self.peer: Peer
         self.owner = b""
         self._account = ""
-        self._no_room = ""
-        """Why its process is not watched, although it can be seen."""
         self._named: dict[LeaseName, int] = {}
         self.notifies = False
         self.library = b""
@@ -230,21 +228,21 @@ class Session:
         self._admitted = True
         self.usage = shared.quotas.connected(self._account)
         self.owner = owner_of(shared.host, self.peer.pid, self.peer.uid)
-        self.ties = Connection(self, None)
-        self._finds_process()
         # From the first byte that the kernel doesn't take, `pause_writing` is called and it is counted.
         transport.set_write_buffer_limits(high=0)
         shared.sessions.add(self)
 
     def _why_not_let_in(self) -> str:
-        """'' if it is. Finds its account."""
+        """'' if it is. Finds its process, and its account."""
         shared = self.shared
-        self._account = shared.processes.account_of(self.peer, self._is_of)
-        refusal = shared.quotas.refuse_connection(self._account)
-        if refusal is None:
-            return ""
-        shared.incidents.limit_hit(refusal, self.peer)
-        return f"LIMIT {refusal}"
+        connection = self._transport.get_extra_info("socket")  # type: ignore[union-attr]  # it is open
+        try:
+            process, self._account = shared.processes.behind(connection, self.peer, self._is_of)
+        except NoRoom as why:
+            shared.incidents.limit_hit(str(why), self.peer)
+            return f"LIMIT {why}"
+        self.ties = Connection(self, process)
+        return ""
 
     @property
     def account(self) -> str:
@@ -255,32 +253,8 @@ class Session:
     def _is_of(self, account: str) -> None:
         """The user database has answered."""
         self._account = account
-        if self.ties.process is not None:
+        if self._admitted and self.ties.process is not None:
             self.ties.process.account = account
-
-    def _finds_process(self) -> None:
-        """If there is a file left for it."""
-        connection = self._transport.get_extra_info("socket")  # type: ignore[union-attr]  # it is open
-        try:
-            process = self.shared.processes.of(connection, self.peer, self._account)
-        except NoRoom as why:
-            self._no_room = str(why)
-        else:
-            self._no_room = ""
-            if process is not None:
-                self.ties.is_of(process)
-                if self.notifies:
-                    self.shared.losses.listens(self)
-
-    def bound(self, wanted: Bound) -> Bound:
-        """What a lease taken here can be bound to. Nobody's lock gets weaker than it was asked for because
-        others have used up the files: it is refused then (`unwatched`)."""
-        return wanted if self._no_room else self.ties.bound(wanted)
-
-    def unwatched(self, bound: Bound) -> str | None:
-        """Why a lock that should belong to the process can't, although the process can be seen; None: it
-        can."""
-        return self._no_room if self._no_room and bound is Bound.PROCESS else None
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._admitted:
@@ -541,8 +515,6 @@ class Session:
         flow = self.flow
         if self.closing or flow.ending or self._cut_off:
             return
-        if self._no_room:
-            self._finds_process()
         turns, account, began_ns = self.shared.turns, self.account, perf_counter_ns()
         if flow.at_rest and not self._untold:
             words = self._parser.only(data)

@@ -1552,8 +1552,8 @@ MUTATIONS = (
         "an agent that stops leaves what it kept",
         13,
         LOCKS,
-        "        self._keeping.give_back(now_ns)\n        for account",
-        "        for account",
+        "        self._keeping.give_back(now_ns)\n        self._campaigns.answer",
+        "        self._campaigns.answer",
         simulated=False,
     ),
     one(
@@ -1631,11 +1631,35 @@ MUTATIONS = (
         "        if lease.standing is not Standing.OVER:\n            self.holder_gone(lease, now_ns)\n            return\n            self._returns",
     ),
     one(
+        "what its name was granted is told to many though it is over by then",
+        4,
+        CAMPAIGNS,
+        "        if is_held and now_ns - known_ns < _SHARED_FOR_NS:\n",
+        "        if True:\n",
+        simulated=False,
+    ),
+    one(
+        "of many that have an outcome, one that has not heard it is tried for",
+        4,
+        CAMPAIGNS,
+        "        if later:\n            queue.are_leaving(later)\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "a connection is of who has the number of its process by now",
+        13,
+        "lockd/server/processes.py",
+        "        return None if has_ended(file) else process\n",
+        "        return process\n",
+        simulated=False,
+    ),
+    one(
         "who withdraws a request that waits does not",
         4,
         LOCKS,
-        "        waiting = self.names.waiting(resource, token)\n        # The last",
-        "        waiting: list[Holder] = []\n        # The last",
+        "        waiting = self.names.end_waiting(resource, token)\n",
+        "        waiting: list[Holder] = []\n",
         simulated=False,
     ),
     one(
@@ -2322,9 +2346,9 @@ MUTATIONS = (
         "who asks again by its name is granted it from memory",
         4,
         LOCKS,
-        "            again = self._asking_again[holder] = _AskedAgain(self, holder, held)\n"
-        "            self._extend(held, 0, again, now_ns)\n",
-        "            holder.granted(held, now_ns)\n",
+        "            again = self._asking_again[holder] = _AskedAgain(self, holder, lease)\n"
+        "            self._extend(lease, 0, again, now_ns)\n",
+        "            holder.granted(lease, now_ns)\n",
         simulated=False,
     ),
     one(
@@ -2428,8 +2452,8 @@ MUTATIONS = (
         "an outage is remembered for who polls",
         2,
         CAMPAIGNS,
-        "if why.code is ErrorWord.TAKEN and is_plain(holder.value):",
-        "if is_plain(holder.value):",
+        "if refusal.code is ErrorWord.TAKEN and (poll := next(polls, None)) is not None:",
+        "if (poll := next(polls, None)) is not None:",
         simulated=False,
     ),
 )

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lockd.config.current import Current
-from lockd.core.owners import Connection, Delivery, Ends
+from lockd.core.owners import Connection, Delivery, Ends, Process
 from lockd.core.takeover import CannotTell
 from lockd.server import processes as processes_module
 from lockd.server.deliveries import delivery_to, is_open
@@ -77,7 +77,19 @@ def quotas() -> Quotas:
 
 @pytest.fixture
 def processes(ended: list[Ends], quotas: Quotas) -> Processes:
-    return Processes(ended.append, quotas)
+    return Processes(ended.append, quotas, lambda _uid, pid, _changed: ACCOUNT if pid else "not seen")
+
+
+def behind(processes: Processes, child: Child, peer: Peer | None = None) -> tuple[Process | None, str]:
+    return processes.behind(child.connection, peer or child.peer, lambda _account: None)
+
+
+def known_of(processes: Processes, child: Child) -> Process:
+    """The process behind its connection."""
+    known, account = behind(processes, child)
+    assert known is not None
+    assert account == ACCOUNT
+    return known
 
 
 def files() -> int:
@@ -88,10 +100,9 @@ def test_of_a_process_one_file_is_open_until_there_is_nothing_to_know_it_for(
     processes: Processes, child: Child
 ) -> None:
     before = files()
-    known = processes.of(child.connection, child.peer, ACCOUNT)
-    assert known is not None
+    known = known_of(processes, child)
     assert (known.pid, known.started > 0) == (child.pid, True)
-    assert processes.of(child.connection, child.peer, ACCOUNT) is known
+    assert known_of(processes, child) is known
     assert files() == before + 1
     processes.forget(known)
     processes.forget(known)
@@ -102,44 +113,73 @@ def test_of_a_process_one_file_is_open_until_there_is_nothing_to_know_it_for(
 def test_who_cannot_be_seen_or_is_dead_already_is_nobody(
     processes: Processes, quotas: Quotas, child: Child
 ) -> None:
-    assert processes.of(child.connection, Peer(0, 0, frozenset()), ACCOUNT) is None
+    before = files()
+    assert behind(processes, child, Peer(0, 0, frozenset())) == (None, "not seen")
     child.end()
-    assert processes.of(child.connection, child.peer, ACCOUNT) is None
+    assert behind(processes, child) == (None, "not seen")
     assert list(processes.all) == []
     assert quotas.files.held == {}
+    assert files() == before
 
 
-def test_a_process_for_which_its_account_has_no_file_left_is_not_taken_for_nobody(
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_connection_of_one_that_has_ended_is_none_of_who_has_its_number_now(
+    processes: Processes, listening: socket.socket, child: Child, monkeypatch: Any, is_known: bool
+) -> None:
+    """It would be charged for the connection, and what it held would be kept while that is open."""
+    other, file_of_child = Child(listening), os.pidfd_open(child.pid)
+    known = known_of(processes, other) if is_known else None
+    try:
+        child.end()
+        monkeypatch.setattr(processes_module, "pidfd_of", lambda *_: file_of_child)
+        assert behind(processes, child, other.peer) == (None, "not seen")
+        assert list(processes.all) == ([known] if known else [])
+    finally:
+        other.end()
+        other.connection.close()
+
+
+def test_a_connection_for_whose_process_its_account_has_no_file_left_is_not_let_in(
     processes: Processes, quotas: Quotas, child: Child
 ) -> None:
-    """Its locks would belong to their connections, which is weaker than asked."""
-    quotas.files.take(ACCOUNT, quotas.files.most_of(ACCOUNT))
+    """Its locks would belong to the connection, which is weaker than asked; and when there is room again,
+    its number may be another's."""
+    quotas.files.take(ACCOUNT, quotas.files.most_of(ACCOUNT) - 1)
     before = files()
     with pytest.raises(NoRoom, match=r"^files: an app has "):
-        processes.of(child.connection, child.peer, ACCOUNT)
-    assert files() == before
+        behind(processes, child)
+    assert (files(), list(processes.all)) == (before, [])
     quotas.files.give_back(ACCOUNT, 1)
-    known = processes.of(child.connection, child.peer, ACCOUNT)
-    assert known is not None
-    assert processes.of(child.connection, child.peer, ACCOUNT) is known, "it takes no other file"
+    known = known_of(processes, child)
+    assert known_of(processes, child) is known, "it takes no other file"
+
+
+def test_where_the_agent_can_open_no_more_files_nobody_is_taken_for_one_that_cannot_be_seen(
+    processes: Processes, child: Child, monkeypatch: Any
+) -> None:
+    def fails(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(processes_module, "pidfd_of", fails)
+    with pytest.raises(NoRoom, match=r"^files: the agent can't open any more \(Too many open files\)"):
+        behind(processes, child)
 
 
 def test_whatever_others_have_each_account_has_files_for_its_processes(
     processes: Processes, quotas: Quotas, child: Child
 ) -> None:
     for greedy in range(30):
-        while quotas.refuse_process(f"greedy {greedy}") is None:
-            quotas.watches(f"greedy {greedy}")
-    for _ in range(quotas.files.floor - 1):
+        while quotas.refuse_connection(f"greedy {greedy}", of_new_process=False) is None:
+            quotas.connected(f"greedy {greedy}")
+    for _ in range(quotas.files.floor - 2):
         quotas.connected(ACCOUNT)
-    assert processes.of(child.connection, child.peer, ACCOUNT) is not None
+    assert known_of(processes, child)
 
 
 def test_a_process_is_a_file_of_its_account_until_there_is_nothing_to_know_it_for(
     processes: Processes, quotas: Quotas, child: Child
 ) -> None:
-    known = processes.of(child.connection, child.peer, ACCOUNT)
-    assert known is not None
+    known = known_of(processes, child)
     assert quotas.files.held == {ACCOUNT: 1}
     known.account = "another, as the user database has said since"
     processes.forget(known)
@@ -153,8 +193,7 @@ def test_of_one_that_is_known_and_that_proc_did_not_tell_of_nobody_can_say_wheth
     """A lease of it in a journal that this agent got late is not that of a dead one."""
     with monkeypatch.context() as patch:
         patch.setattr(processes_module, "start_ticks", lambda _pid: int("no files left"))
-        known = processes.of(child.connection, child.peer, ACCOUNT)
-    assert known is not None
+        known_of(processes, child)
     with pytest.raises(CannotTell):
         processes.adopt(child.pid, start_ticks(child.pid), 0)
 
@@ -165,20 +204,17 @@ def test_another_process_of_the_same_number_is_another_one(
 ) -> None:
     if not pidfds_of_peers:
         monkeypatch.setattr(processes_module, "pidfd_of", lambda _connection, pid: os.pidfd_open(pid))
-    first = processes.of(child.connection, child.peer, ACCOUNT)
+    first = known_of(processes, child)
     other = Child(listening)
     try:
         child.end()
         as_the_first = Peer(child.peer.pid, 0, frozenset())
         monkeypatch.setattr(processes_module, "pidfd_of", lambda *_: os.pidfd_open(other.pid))
-        second = processes.of(other.connection, as_the_first, ACCOUNT)
-        assert first is not None
+        second, _ = behind(processes, other, as_the_first)
         assert second is not None
         assert second is not first
         processes.forget(first)
-        assert processes.of(other.connection, as_the_first, ACCOUNT) is second, (
-            "the end of the first is none of its"
-        )
+        assert behind(processes, other, as_the_first)[0] is second, "the end of the first is none of its"
     finally:
         other.end()
         other.connection.close()
@@ -189,8 +225,7 @@ async def test_its_death_ends_what_it_held_and_is_told_of_once(
 ) -> None:
     loop = asyncio.get_running_loop()
     processes.start(loop)
-    process, lease = processes.of(child.connection, child.peer, ACCOUNT), object()
-    assert process is not None
+    process, lease = known_of(processes, child), object()
     process.leases[lease] = None  # type: ignore[index]
     child.end()
     await until(lambda: ended, what="its end is told of")
@@ -202,8 +237,7 @@ async def test_its_death_ends_what_it_held_and_is_told_of_once(
 def test_the_last_connection_tells_of_a_death_before_it_was_heard_of(
     processes: Processes, child: Child
 ) -> None:
-    process = processes.of(child.connection, child.peer, ACCOUNT)
-    assert process is not None
+    process = known_of(processes, child)
     port: Any = SimpleNamespace()
     connections = [Connection(port, process) for _ in range(2)]
     child.end()

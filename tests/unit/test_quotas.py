@@ -446,31 +446,37 @@ def test_of_several_that_are_taken_one_by_one_none_is_counted_twice() -> None:
 # A process for which there is no file
 
 
-def test_a_lock_of_a_process_for_which_there_is_no_file_is_refused_and_not_made_weaker() -> None:
+def test_a_connection_for_whose_process_there_is_no_file_is_refused_and_its_locks_not_made_weaker() -> None:
     async def all_of_it() -> None:
         with a_whole_agent() as agent:
             files = agent.quotas.files
             files.take("uid 0", files.most_of("uid 0") - 1)
-            first, second = agent.connects(), agent.connects(OTHER)
-            assert first.session.ties.process is None
-            for words in (one for one in ASKED if "CONNECTION" not in one):
-                reply = await first.asks(*words)
-                assert reply.startswith(b"-LIMIT files: uid 0 has "), (words, reply)
-            # What is not to belong to the process needs no file.
-            await first.locks("c", TTL_MS, "CONNECTION")
-            await first.locks("d", TTL_MS, "DETACHED")
-            assert b"connection" in await second.asks("LOCK", "o", TTL_MS), "its process is not on this host"
+            refused, other = agent.connects(), agent.connects(OTHER)
+            assert refused.transport.written.startswith(b"-LIMIT files: uid 0 has ")
+            assert refused.transport.closed
+            assert b"connection" in await other.asks("LOCK", "o", TTL_MS), "its process is not on this host"
             files.give_back("uid 0", 2)
-            first.session.notify()
-            reply = await first.asks("LOCK", "r", TTL_MS)
-            assert b"process" in reply, "there is room again"
+            refused.session.data_received(b"PING\r\n")
+            assert list(agent.shared.processes.all) == [], "its number may be another's by now"
+            first = agent.connects()
+            assert b"process" in await first.asks("LOCK", "r", TTL_MS), "there is room again"
             [process] = agent.shared.processes.all
             [lease] = process.leases
             assert lease.holder.started == process.started > 0, "the next agent knows it by this"
-            assert agent.shared.losses.listener_of(process) is first.session
             first.closes()
             await agent.settles()
             assert list(process.leases) == [lease], "it outlives its connection"
+
+    asyncio.run(all_of_it())
+
+
+def test_when_the_user_database_answers_for_one_that_was_refused_the_others_hear_of_it_too() -> None:
+    async def all_of_it() -> None:
+        with a_whole_agent() as agent:
+            agent.quotas.files.take("uid 0", agent.quotas.files.most_of("uid 0"))
+            refused = agent.connects()
+            refused.session._is_of("uid 1001")
+            assert refused.session._account == "uid 1001"
 
     asyncio.run(all_of_it())
 

@@ -1,7 +1,7 @@
 """The campaign of a host for a resource. There is one at a time, for the first in line, until somebody is
 granted the resource or nobody wants it any more."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +12,7 @@ from lockd.core.ballots.release import How, Release, nothing_more
 from lockd.core.errors import ErrorWord
 from lockd.core.fences import FenceHints, slot_of
 from lockd.core.interfaces import Masters, Watcher
-from lockd.core.leases import Holder, Lease, Tenure
+from lockd.core.leases import Holder, Lease, Standing, Tenure
 from lockd.core.names import Names
 from lockd.core.notices import LONGEST_GRACE_MS, Kind, Notice
 from lockd.core.plain_values import is_plain
@@ -36,6 +36,27 @@ from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns
 from lockd.core.values import Chance, RedlockParameters, Refusal, Terms
 
 _SOON_TRIED_AGAIN = (SPLIT, SHIFTED, UNCERTAIN)
+_AT_ONCE = 16
+"""How many hear the outcome that they share in one step."""
+_SHARED_FOR_NS = 100 * NS_PER_MS
+"""For how long a lease that was granted or proven is told to others of its name without asking again."""
+
+Answer = Callable[[Holder, int], None]
+_HELD = Refusal(ErrorWord.TAKEN, "held by another")
+
+
+def _waited_ms(holder: Holder, now_ns: int) -> int:
+    return (now_ns - holder.asked_ns) // NS_PER_MS
+
+
+def _waited(holder: Holder, refusal: Refusal, now_ns: int) -> Refusal:
+    """For a request that has waited, when a try would be refused so."""
+    waited_ms = _waited_ms(holder, now_ns)
+    if refusal.code is ErrorWord.TAKEN:
+        return Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, it is still held by another")
+    if refusal in TRIED_AGAIN:
+        return Refusal(refusal.code, f"waited {waited_ms} ms, {refusal.text}")
+    return refusal
 
 
 class Campaigns:
@@ -44,7 +65,8 @@ class Campaigns:
 
     granted: called to keep a lease from now on, before its holder is told. unwanted: called for a tenure that
     has no lease just now and that no request waits for any more. wanted_again: called for a tenure that was
-    kept. looked_at: called for a lease for which an account waits that didn't before.
+    kept. looked_at: called for a lease for which an account waits that didn't before. asks_again: called with
+    a request whose name has that lease.
     """
 
     def __init__(
@@ -59,6 +81,7 @@ class Campaigns:
         unwanted: Callable[[Queue, int], None],
         wanted_again: Callable[[Queue, int], None],
         looked_at: Callable[[Lease, int], None],
+        asks_again: Callable[[Holder, Lease, int], None],
     ) -> None:
         self.queues: dict[bytes, Queue] = {}
         self.names = Names()
@@ -79,6 +102,7 @@ class Campaigns:
         self._unwanted = unwanted
         self._wanted_again = wanted_again
         self._looked_at = looked_at
+        self._asks_again = asks_again
         self._agent = chance.nonce()[-8:]
         """Tells this agent from other agents whose host has the same name."""
         self._waits_as = b""
@@ -133,6 +157,8 @@ class Campaigns:
     def _give_up(self, queue: Queue, holder: Holder, now_ns: int) -> None:
         """Not before the first try has an outcome: masters that had no time to answer are not down. That
         takes no longer than without a WAIT."""
+        if queue.is_leaving(holder):
+            return
         heard_ns = holder.asked_ns + self._timeout_ns
         tries_first = queue.refusal is None and queue.attempt is not None and not queue.passes_over(holder)
         if tries_first and now_ns < heard_ns:
@@ -144,23 +170,68 @@ class Campaigns:
 
     def _why_given_up(self, queue: Queue, holder: Holder, now_ns: int) -> Refusal:
         refusal = queue.refusal
-        waited_ms = (now_ns - holder.asked_ns) // NS_PER_MS
+        waited_ms = _waited_ms(holder, now_ns)
         if queue.passes_over(holder):
             # As far as the try came, neither a holder nor a master kept it from being granted.
             refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms {BEHIND_OTHERS}")
-        elif queue.tenure is not None or (refusal is not None and refusal.code is ErrorWord.TAKEN):
-            refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, it is still held by another")
-        elif refusal in TRIED_AGAIN:
-            refusal = Refusal(refusal.code, f"waited {waited_ms} ms, {refusal.text}")
-        elif refusal is None and queue.rest is not None:
+        elif queue.tenure is not None:
+            refusal = _waited(holder, _HELD, now_ns)
+        elif refusal is not None:
+            refusal = _waited(holder, refusal, now_ns)
+        elif queue.rest is not None:
             refusal = waited_in_line(holder, now_ns)
-        elif refusal is None and queue.attempt is not None:
+        elif queue.attempt is not None:
             refusal = no_quorum(queue.attempt, self._masters, self._parameters.masters)
         return refusal or Refusal(ErrorWord.NOQUORUM, f"waited {waited_ms} ms without an answer")
 
-    def leave(self, queue: Queue, holder: Holder, now_ns: int) -> None:
+    def _leaves(self, queue: Queue, holder: Holder) -> None:
         cancel(queue.leaves(holder))
         self.waiting -= 1
+
+    def answer_all(self, queue: Queue, holders: list[Holder], answer: Answer, now_ns: int) -> None:
+        """Their outcome is known. From now on nothing is tried for them, so that none is granted it anew
+        (rule 4). One app may have asked thousands of times, so only a few hear it at once."""
+        later = holders[_AT_ONCE:]
+        if later:
+            queue.are_leaving(later)
+        for holder in holders[:_AT_ONCE]:
+            self._leaves(queue, holder)
+            answer(holder, now_ns)
+        self.answer_in_turns(later, answer, now_ns)
+
+    def refuse_all(self, queue: Queue, holders: list[Holder], refusal: Refusal, now_ns: int) -> None:
+        """Nobody wants any more what is tried for one of them."""
+        tried_for = queue.tried_for
+        self.answer_all(queue, holders, partial(self._refuse_one, refusal), now_ns)
+        if tried_for is not None and (tried_for not in queue.waiters or queue.is_leaving(tried_for)):
+            self.abandon(queue, now_ns)
+        self.move_on(queue, now_ns)
+
+    def _refuse_one(self, refusal: Refusal, holder: Holder, now_ns: int) -> None:
+        self.refuse(holder, refusal, now_ns)
+
+    def answer_in_turns(self, holders: list[Holder], answer: Answer, now_ns: int) -> None:
+        """In their accounts' turns, those who still wait by then."""
+        of_accounts = dict[str, list[Holder]]()
+        for holder in reversed(holders):
+            of_accounts.setdefault(holder.account, []).append(holder)
+        for account, each in of_accounts.items():
+            self._turns.at(account, now_ns, self._answer_next, (each, answer))
+
+    def _answer_next(self, to: tuple[list[Holder], Answer], now_ns: int) -> None:
+        """The last of these, and the others in later turns, whatever comes of this one."""
+        holders, answer = to
+        holder = holders.pop()
+        if holders:
+            self._turns.at(holder.account, now_ns, self._answer_next, to)
+        queue = self.queues.get(holder.resource)
+        if queue is not None and holder in queue.waiters:
+            self._leaves(queue, holder)
+            answer(holder, now_ns)
+            self.move_on(queue, now_ns)
+
+    def leave(self, queue: Queue, holder: Holder, now_ns: int) -> None:
+        self._leaves(queue, holder)
         if queue.tried_for is holder:
             self.abandon(queue, now_ns)
         self.move_on(queue, now_ns)
@@ -509,29 +580,35 @@ class Campaigns:
         self.waiting -= 1
         queue.tries = 0
         queue.refusal = queue.place = None
-        others = self._of_its_name(queue, lease) if holder.named else ()
+        others = self._of_its_name(lease) if holder.named else []
+        if others:
+            queue.are_leaving(others)
         if holder.detached:
             self._turned_down(queue, held_here(lease, now_ns), now_ns)
         elif queue.impatient:
             self._refuse_the_impatient(queue, held_here(lease, now_ns), now_ns, now_ns)
         self._turns.aside(self._watcher.granted, lease, now_ns - holder.asked_ns)
-        for one in (holder, *others):
-            self._turns.aside(one.granted, lease, now_ns)
+        self._turns.aside(holder.granted, lease, now_ns)
+        self.answer_all(queue, others, partial(self._shares, lease), now_ns)
 
     def share(self, queue: Queue, lease: Lease, now_ns: int) -> None:
         """All requests of its name get it."""
-        for holder in self._of_its_name(queue, lease):
-            self._turns.aside(holder.granted, lease, now_ns)
+        self.answer_all(queue, self._of_its_name(lease), partial(self._shares, lease), now_ns)
 
-    def _of_its_name(self, queue: Queue, lease: Lease) -> Sequence[Holder]:
-        """They wait no more."""
+    def _of_its_name(self, lease: Lease) -> list[Holder]:
+        """The requests that wait under its name. They have an outcome now."""
         self.names.waits_no_more(lease.holder)
-        others = self.names.waiting(lease.resource, lease.token)
-        for holder in others:
-            cancel(queue.leaves(holder))
-            self.waiting -= 1
-            self.names.waits_no_more(holder)
-        return others
+        return self.names.end_waiting(lease.resource, lease.token)
+
+    def _shares(self, lease: Lease, holder: Holder, now_ns: int) -> None:
+        """It may be this one's turn much later, and any agent may have released it since: then the masters
+        are asked first (rule 4)."""
+        known_ns = max(lease.granted_ns, lease.t1_ns)
+        is_held = lease.standing is Standing.HELD and now_ns < lease.deadline_ns - self._min_validity_ns
+        if is_held and now_ns - known_ns < _SHARED_FOR_NS:
+            self._turns.aside(holder.granted, lease, now_ns)
+        else:
+            self._asks_again(holder, lease, now_ns)
 
     def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:
         """What the try left is given back before any back-off (rule 3). If a quorum had it, others have to be
@@ -621,14 +698,16 @@ class Campaigns:
     def _refuse_the_impatient(self, queue: Queue, refusal: Refusal, now_ns: int, asked_until_ns: int) -> None:
         """Requests in line that don't wait, or not any longer, share the outcome of the try that they
         joined."""
-        for holder in [one for one in queue.impatient if one.asked_ns <= asked_until_ns]:
-            waited = holder.give_up_ns is not None
-            why = self._why_given_up(queue, holder, now_ns) if waited else refusal
-            cancel(queue.leaves(holder))
-            self.waiting -= 1
-            if why.code is ErrorWord.TAKEN and is_plain(holder.value):
-                self.polls.refused(holder.account, queue.resource, why, now_ns)
-            self.refuse(holder, why, now_ns)
+        joined = [one for one in queue.impatient if one.asked_ns <= asked_until_ns]
+        polls = (one for one in joined if one.give_up_ns is None and is_plain(one.value))
+        if refusal.code is ErrorWord.TAKEN and (poll := next(polls, None)) is not None:
+            # Now: when the last of them hears it, it may be free.
+            self.polls.refused(poll.account, queue.resource, refusal, now_ns)
+        self.answer_all(queue, joined, partial(self._refuse_as_tried, refusal), now_ns)
+
+    def _refuse_as_tried(self, refusal: Refusal, holder: Holder, now_ns: int) -> None:
+        why = refusal if holder.give_up_ns is None else _waited(holder, refusal, now_ns)
+        self.refuse(holder, why, now_ns)
 
     def refuse(self, holder: Holder, refusal: Refusal, now_ns: int) -> None:
         if holder.named:

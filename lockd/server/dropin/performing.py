@@ -228,7 +228,7 @@ class OneKey:
         session, config = self._session, self._ground.current.config
         self._forget_last()
         has_ttl = self._ttl_ms is not None
-        if not has_ttl and session.bound(Bound.PROCESS) is not Bound.PROCESS:
+        if not has_ttl and session.ties.bound(Bound.PROCESS) is not Bound.PROCESS:
             raise BadRequest(_UNSEEN)
         ttl_ms = self._ttl_ms or min(RENEWED_TTL_MS, self._lock_class.max_ttl_ms or config.max_ttl_ms)
         assert self._value is not None
@@ -364,7 +364,7 @@ class OneKey:
         """Whether it is this process's. A process that can't be seen may be any other: then it has to be this
         connection's."""
         session, process = self._session, self._session.ties.process
-        if process is None:
+        if process is None or not process.started:
             return isinstance(holder, PlainLock) and holder.session is session
         return holder.owner == session.owner and holder.started == process.started
 
@@ -381,7 +381,8 @@ class OneKey:
                 or seen.value is None
                 or seen.owner != session.owner
                 or process is None
-                or process.started * _TICK_NS > seen.since_ns
+                or not process.started
+                or (process.started + 1) * _TICK_NS > seen.since_ns
             ):
                 self._says(FREE)
             else:

@@ -58,7 +58,7 @@ class PlainLock(LockRequest):
         super().__init__(session, resource, lock_class, ttl_ms)
         self.value = token_of(value)
         self.detached = has_ttl
-        self.bound = Bound.TTL if has_ttl else session.bound(Bound.PROCESS)
+        self.bound = Bound.TTL if has_ttl else session.ties.bound(Bound.PROCESS)
         self.library = session.library
         self.via = via
         self._min_validity_ns = min_validity_ms * NS_PER_MS

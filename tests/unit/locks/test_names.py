@@ -187,3 +187,116 @@ def test_a_flood_of_one_users_makes_nobody_elses_be_forgotten_and_what_is_old_go
     names.ends({2: "two"}, b"r", b"new", REMEMBERED_NS + MS, is_here=True)
     assert not known(2, b"999")
     assert len(names._over) == 1 + 57 + 1
+
+
+# Thousands of requests of one name
+
+MANY = 200
+TOLD_AT_ONCE = 16
+
+
+def many_wait(host: Host, **wanted: Any) -> list[App]:
+    return [named(host, wait_ms=60_000, account="greedy", **wanted) for _ in range(MANY)]
+
+
+def answered(apps: list[App]) -> int:
+    return sum(app.code != "" for app in apps)
+
+
+@pytest.mark.parametrize("withdrawn", [False, True], ids=["granted", "withdrawn"])
+def test_thousands_that_asked_by_one_name_hear_of_it_in_turns_and_others_are_served_between(
+    host: Host, app: App, withdrawn: bool
+) -> None:
+    many, modest = many_wait(host), host.lock(wait_ms=60_000, account="modest")
+    unlocked(host, many[0]) if withdrawn else host.unlocked(app)
+    assert answered(many) <= TOLD_AT_ONCE + 1
+    done: list[int] = []
+    host.locks.turns.at("modest", host.time.now_ns, lambda _now_ns: done.append(answered(many)))
+    host.locks.turns.run(host.time.now_ns)
+    assert done[0] <= TOLD_AT_ONCE + 2, "before the others of the name"
+    assert {one.code for one in many} == {"NOTHELD" if withdrawn else "granted"}
+    assert len({one.lease for one in many}) == 1
+    host.unlocked(app) if withdrawn else unlocked(host, many[0])
+    assert modest.code == "granted"
+    assert (host.locks.waiting, host.locks.names._waiting) == (0, {})
+
+
+@pytest.mark.parametrize("is_held", [False, True], ids=["tried for", "held by another"])
+def test_of_thousands_that_were_withdrawn_none_is_granted_it_before_it_has_heard(
+    host: Host, app: App, is_held: bool
+) -> None:
+    many = many_wait(host, ready=True)
+    late = named(host, wait_ms=60_000, account="greedy", ready=False)
+    modest = host.lock(wait_ms=60_000, account="modest")
+    if not is_held:
+        host.slow()
+        host.unlock(app)
+    unlocked(host, many[0])
+    host.becomes_ready(late)
+    if is_held:
+        host.unlocked(app)
+    host.answer_all()
+    assert modest.code == "granted", "it does not wait for them"
+    host.unlocked(modest)
+    assert not any(one.code == "granted" for one in (*many, late))
+    host.pass_ms(1)
+    assert {one.code for one in (*many, late)} == {"NOTHELD"}
+    assert host.locks.queues == {}
+
+
+def test_one_of_thousands_whose_lease_was_given_back_before_it_has_heard_of_it_is_not_granted_it(
+    host: Host, app: App
+) -> None:
+    many, modest = many_wait(host), host.lock(wait_ms=60_000, account="modest")
+    host.unlocked(app)
+    assert unlocked(host, many[0]) == "done"
+    assert modest.code == "granted", "nor are they before it in line"
+    host.pass_ms(1)
+    assert {one.code for one in many[TOLD_AT_ONCE + 1 :]} == {"NOTHELD"}
+    assert host.locks.names._waiting == {}
+    host.unlocked(modest)
+    assert host.locks.queues == {}
+
+
+def test_who_hears_late_of_the_grant_to_its_name_hears_it_when_the_masters_still_have_it(
+    host: Host, app: App
+) -> None:
+    """Any agent may have released it meanwhile."""
+    many = many_wait(host)
+    host.unlocked(app)
+    host.time.now_ns += 200 * MS
+    host.forget()
+    host.locks.turns.run(host.time.now_ns)
+    assert answered(many) == TOLD_AT_ONCE + 1
+    host.pass_ms(1)
+    assert "granted" not in {one.code for one in many[TOLD_AT_ONCE + 1 :]}
+
+
+def test_one_of_thousands_that_goes_or_whose_wait_ends_before_it_has_heard_is_answered_once(
+    host: Host, app: App
+) -> None:
+    many = [*many_wait(host), named(host, wait_ms=50, account="greedy")]
+    host.unlocked(app)
+    host.app_dies(many[-2])
+    for _ in range(100):
+        host.time.now_ns += MS
+        host.locks.turns.run(host.time.now_ns, 1)
+    host.pass_ms(1)
+    assert many[-2].answers == []
+    assert {one.code for one in (*many[:-2], many[-1])} == {"granted"}
+    assert {len(one.answers) for one in (*many[:-2], many[-1])} == {1}
+    assert host.locks.waiting == 0
+
+
+def test_thousands_that_do_not_wait_and_joined_one_try_are_refused_in_turns_as_it_was(
+    host: Host, other: Host
+) -> None:
+    other.locked()
+    host.slow()
+    many = [host.lock(account="greedy") for _ in range(MANY)]
+    host.pass_ms(0)
+    host.answer_all()
+    assert answered(many) <= TOLD_AT_ONCE
+    host.pass_ms(0)
+    assert {one.code for one in many} == {"TAKEN"}
+    assert host.locks.waiting == 0

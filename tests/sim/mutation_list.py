@@ -2369,11 +2369,11 @@ MUTATIONS = (
         simulated=False,
     ),
     one(
-        "what was said before a proof is said of a loss behind it",
+        "what was said after a proof was asked for is forgotten with it",
         12,
         LEASES,
-        "        if self._said_gone_ns <= self.t1_ns:\n            self.said_gone = None\n",
-        "",
+        "if self._said_gone_ns <= self.t1_ns:",
+        "if True:",
         simulated=False,
     ),
     one(

@@ -221,3 +221,5 @@ class Slots(Joint):
 
     def _forget_parts(self) -> None:
         self._tries, self._places, self._left, self._trying = (), (), [], None
+        # What it has got refers to it.
+        self._name = OneSlot(0)

@@ -130,7 +130,7 @@ def test_what_was_refused_waits_for_the_next_look_at_the_master() -> None:
 def test_what_may_be_there_is_owed_to_a_master_until_it_has_answered(how: How) -> None:
     debts = Debts(room := room_for())
     debts.keep(a_release(how=how), b"")
-    assert bool(room.used) == (how in (How.TENURE, How.TURN, How.TRY))
+    assert bool(room.used) == (how in (How.TENURE, How.EARLY, How.TURN, How.TRY))
 
 
 def test_releases_by_the_word_of_apps_crowd_out_none_that_are_owed() -> None:

@@ -11,7 +11,7 @@ from dashboards import queries
 from lockd.core.errors import ErrorWord, Of
 
 ROOT = Path(__file__).parents[2]
-OF_REDIS = {"NOPROTO"}
+OF_REDIS = {"NOPROTO", "EXECABORT"}
 """The words of Redis in a reply, which no app of ours has to know."""
 
 

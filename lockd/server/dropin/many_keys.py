@@ -11,7 +11,7 @@ from lockd.core.scripts.operations import Change, Keys, Kind, Operation, Place, 
 from lockd.core.values import Refusal
 from lockd.server.commands.arguments import BadRequest
 from lockd.server.dropin.answers import FREE, Found, Words, encoded
-from lockd.server.dropin.performing import Ground, OneKey
+from lockd.server.dropin.performing import Ground, OneKey, nobody
 from lockd.server.dropin.plain_locks import TOO_LATE, Answer, PlainReply, give_back
 from lockd.server.resp import replies
 from lockd.server.session import Session
@@ -77,6 +77,12 @@ class ManyKeys:
 
         for part in self._left:
             part.watched(found, has_changed)
+
+    def is_answered(self) -> None:
+        """As `OneKey` has it."""
+        self._answer = nobody
+        for part in (*self._left, *self._changed):
+            part.is_answered()
 
     def begin(self) -> None:
         self._next()

@@ -97,6 +97,10 @@ class Ground:
     checks: Checks
 
 
+def nobody(_reply: WireReply) -> None:
+    """Who asked has the answer."""
+
+
 class OneKey:
     """One operation on one key, for a connection. via: how it was asked for."""
 
@@ -151,6 +155,10 @@ class OneKey:
             state = State.OWN if state is State.ANOTHERS else State.OWN_ENDLESS
         if self._operation.outcome(state).change is not Change.NONE:
             self._changed_since = changed_since
+
+    def is_answered(self) -> None:
+        """Who asked refers to it, to know what it has taken."""
+        self._answer, self._changed_since = nobody, None
 
     def begin(self) -> None:
         self._asked_ns = boottime_ns()

@@ -103,6 +103,7 @@ class Transaction:
     def _ends_with(self, reply: bytes) -> None:
         """Instead of all replies: apps that watch rely on EXEC, and some don't read what is in it."""
         self._gives_back()
+        self._carried, self._open = {}, {}
         self._answer(reply)
 
     def _gives_back(self) -> None:
@@ -170,8 +171,10 @@ class Transaction:
             self._ends_with(told)
             return
         at = len(self._replies)
-        if at in self._carried and self._carried[at].kind is not Kind.READ:
-            self._has_done = True
+        carried = self._carried.get(at)
+        if carried is not None:
+            carried.is_answered()
+            self._has_done |= carried.kind is not Kind.READ
         if not isinstance(reply, bytes):
             self._open[at] = reply
         self._replies.append(told)

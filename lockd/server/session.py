@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from lockd.build import mypyc_attr
 from lockd.clock import boottime_ns
 from lockd.core import sizes
-from lockd.core.flow import Flow, Place, WireReply
+from lockd.core.flow import UNDER_WAY_MOST, Flow, Place, WireReply
 from lockd.core.leases import Lease, owner_of
 from lockd.core.owners import Connection, Delivery
 from lockd.core.refusals import BROKEN
@@ -27,6 +27,7 @@ from lockd.server.processes import NoRoom
 from lockd.server.quotas import Cost
 from lockd.server.resp import replies, requests
 from lockd.server.shared import Shared
+from lockd.server.turns import Work
 from lockd.transport import Transport
 
 L = TypeVar("L", bound="LeaseCommand")
@@ -206,6 +207,8 @@ class Session:
         self._large_replies: asyncio.Lock | None = None
         self._admitted = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._giving_back = 0
+        self._goes_on: Work | None = None
 
     # The connection
 
@@ -293,7 +296,7 @@ class Session:
     def _end_readings(self) -> None:
         for task in self._tasks:
             task.cancel()
-        self.shared.buffers.forget(self)
+        self.shared.buffers.hears(self)
         self.shared.hang_ups.forget(self)
         if self.notifies:
             self.shared.losses.listens_no_more(self, list(self._untold.values()))
@@ -306,14 +309,15 @@ class Session:
 
     def _end_flow(self) -> None:
         """A lease refers to its session, but that need not keep what it once read, nor news it still had to
-        tell."""
-        unread, self._parser = self._parser, _DEAF
+        tell. What its app has given back before it closed counts until it is done."""
+        if self.multi is not None:
+            self._parser = _DEAF
         self.flow.close()
         waited = self.flow.give_up_waiting()
-        if waited:
-            self.shared.endings.add(self.account, partial(self._begin_givings_back, waited))
-        if unread.pending_bytes and self.multi is None:
-            self.shared.endings.add(self.account, partial(self._give_back, unread))
+        size = self._parser.pending_bytes + sum(place.size for place in waited)
+        self.shared.buffers.keeps(self, size)
+        if size or waited:
+            self.shared.endings.add(self.account, partial(self._gives_back, waited))
 
     def _end_leases(self, delivery: Delivery) -> None:
         """When the agent stops, holders keep what they hold (rule 13): they are alive, and only the agent
@@ -327,28 +331,45 @@ class Session:
         if process is not None and process.idle:
             shared.processes.forget(process)
 
-    def _begin_givings_back(self, waited: list[Place], until_ns: int) -> bool:
-        """Commands that still waited for their turn when the app closed. As below."""
-        while waited:
-            place = waited.pop(0)
-            begin, place.begin = place.begin, None
-            assert begin is not None
-            begin(place)
+    def _gives_back(self, waited: list[Place], until_ns: int) -> bool:
+        """What its app had sent before it closed, commands that still waited for their turn first. The app
+        need not wait for the answer, and what it has given back does not belong to its process any more. Not
+        all of it is under way at once: there may be a million. As `Work`."""
+        while self._giving_back < UNDER_WAY_MOST:
+            if waited:
+                place = waited.pop(0)
+                begin, place.begin = place.begin, None
+                assert begin is not None
+                begin(place)
+            elif not self._gives_back_next():
+                self._parser = _DEAF
+                self.shared.buffers.keeps(self, 0)
+                return False
             if perf_counter_ns() >= until_ns:
-                break
-        return bool(waited)
-
-    def _give_back(self, sent: requests.RequestParser, until_ns: int) -> bool:
-        """What its app had sent before it closed. The app need not wait for the answer, and what it has given
-        back does not belong to its process any more. As `Work`."""
-        try:
-            while (words := sent.next()) is not None:
-                self._commands.give_back(self, words)
-                if perf_counter_ns() >= until_ns:
-                    return True
-        except (requests.RequestTooLarge, requests.ProtocolError):
-            pass
+                return True
+        self._goes_on = partial(self._gives_back, waited)
         return False
+
+    def _gives_back_next(self) -> bool:
+        """Of what was not read from its requests yet; False: nothing is left."""
+        try:
+            words = self._parser.next()
+        except (requests.RequestTooLarge, requests.ProtocolError):
+            words = None
+        if words is not None:
+            self._commands.give_back(self, words)
+        return words is not None
+
+    def given_back(self) -> Callable[[WireReply], None]:
+        """For the reply to one of them."""
+        self._giving_back += 1
+        return self._is_given_back
+
+    def _is_given_back(self, _: WireReply) -> None:
+        self._giving_back -= 1
+        if self._goes_on is not None:
+            self.shared.endings.add(self.account, self._goes_on)
+            self._goes_on = None
 
     def close(self, last_words: bytes = b"") -> None:
         """Close after everything written has gone out. A client that doesn't read is not waited for long."""

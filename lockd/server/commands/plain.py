@@ -178,11 +178,17 @@ class Plain:
 def run_in_turn(preparing: Preparing, session: Session, words: list[bytes]) -> None:
     """Raises BadRequest."""
     prepared, place = preparing.prepared(session, words), Place(gives_back=True)
-    answer = partial(answer_at, session, place)
+
+    def start(_place: Place) -> None:
+        if session.is_gone:
+            begin(prepared, session.given_back(), only_to_give_back=True)
+        else:
+            begin(prepared, partial(answer_at, session, place))
+
     if session.is_gone:
-        begin(prepared, answer, only_to_give_back=True)
+        start(place)
     else:
-        session.in_turn(lambda _place: begin(prepared, answer, only_to_give_back=session.is_gone), place)
+        session.in_turn(start, place)
 
 
 def answer_at(session: Session, place: Place, reply: WireReply) -> None:

@@ -397,7 +397,9 @@ class OneKey:
                 self._value = seen.value
                 then(seen.value)
 
-        if process is None or self._ground.shared.locks.held_of(self._resource, boottime_ns()):
+        # Who does not wait for the answer does not have the masters asked for it.
+        held = self._ground.shared.locks.held_of(self._resource, boottime_ns())
+        if process is None or session.is_gone or held:
             self._says(FREE)
         else:
             # Not as it was a moment ago: the commands that follow name its value.

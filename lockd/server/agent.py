@@ -200,11 +200,11 @@ class Agent:
     async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         self.locks.wall_ahead_ns = wall_ahead_ns()
         await self._start_metrics(loop)
+        self.shared.inlets.start(loop)
         names = loop.create_task(self._reload.begin())
         if await self._comes(names, _FIRST_LOOK_S):
             self._make_entrances()
         self.fleet.start()
-        self.shared.hang_ups.start(loop)
         self.shared.processes.start(loop)
         self._beat_task = loop.create_task(self._beat())
         await self._first_look(loop)
@@ -430,7 +430,7 @@ class Agent:
         # is about to go, and whatever makes it stay longer makes the next one come later.
         for session in list(self.shared.sessions):
             session.close()
-        self.shared.hang_ups.stop(asyncio.get_running_loop())
+        self.shared.inlets.stop()
         self.shared.processes.stop(asyncio.get_running_loop())
         # A moment, so that the last releases reach the masters.
         await asyncio.sleep(0.05)

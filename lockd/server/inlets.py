@@ -56,6 +56,8 @@ class Inlet:
         self._epoll = select.epoll()
         self._files: dict[Read, int] = {}
         self._connections: dict[int, Read] = {}
+        self._found: list[tuple[int, int]] = []
+        """What epoll has named, and was not read yet; the last one is next."""
         self._watch()
 
     def close(self) -> None:
@@ -71,14 +73,17 @@ class Inlet:
         """While its file is open. Whether it was the last one."""
         file = self._files.pop(connection)
         del self._connections[file]
+        self._not_found(file)
         if not self._epoll.closed:
             self._epoll.unregister(file)
         return not self._files
 
     def reads(self, connection: Read, on: bool) -> None:
         """Go on reading from it, or only watch for its end."""
+        file = self._files[connection]
+        self._not_found(file)
         if not self._epoll.closed:
-            self._epoll.modify(self._files[connection], _READS if on else _WAITS_FOR_END)
+            self._epoll.modify(file, _READS if on else _WAITS_FOR_END)
 
     def _watch(self) -> None:
         self._loop.add_reader(self._epoll.fileno(), self._ready)
@@ -87,40 +92,45 @@ class Inlet:
         """Whole requests are read and run at once while no other account is next. Of pieces of requests one
         is: more of them wait for the account's turn."""
         turns, account = self._turns, self.account
-        ready = self._epoll.poll(0, _AT_A_TIME)
-        ready.reverse()
+        self._look()
         goes_on = True
-        while ready and goes_on and turns.may_go_first(account):
+        while self._found and goes_on and turns.may_go_first(account):
             began_ns = perf_counter_ns()
-            goes_on = self._read(*ready.pop())
+            goes_on = self._read(*self._found.pop())
             if goes_on:
                 turns.went_first(account, began_ns)
             else:
                 turns.charge(account, began_ns)
-        if ready and not self._epoll.closed:
+        if self._found:
             self._loop.remove_reader(self._epoll.fileno())
             turns.add(account, self._read_in_turn)
 
     def _read_in_turn(self, until_ns: int) -> bool:
         """As `Work`."""
-        if self._epoll.closed:
-            return False
-        ready = self._epoll.poll(0, _AT_A_TIME)
-        for file, events in ready:
-            self._read(file, events)
+        while not self._epoll.closed:
+            if not self._found and not self._look():
+                self._watch()
+                return False
+            self._read(*self._found.pop())
             if perf_counter_ns() >= until_ns:
                 return True
-        if len(ready) == _AT_A_TIME:
-            return True
-        if not self._epoll.closed:
-            self._watch()
         return False
+
+    def _look(self) -> bool:
+        """Whether there is something to be read. epoll names each connection once before it names one twice.
+        So does this, if all that it names are read."""
+        self._found = self._epoll.poll(0, _AT_A_TIME)
+        self._found.reverse()
+        return bool(self._found)
+
+    def _not_found(self, file: int) -> None:
+        """What was found of it is over."""
+        if self._found:
+            self._found = [one for one in self._found if one[0] != file]
 
     def _read(self, file: int, events: int) -> bool:
         """Whether it was a whole request."""
-        connection = self._connections.get(file)
-        if connection is None:
-            return False
+        connection = self._connections[file]
         try:
             return self._read_from(connection, file, events)
         except Exception as failure:

@@ -245,9 +245,10 @@ class Session:
     def _is_read_in_turn(self) -> None:
         """If there is a file left for that; if not, its transport reads."""
         transport = self._transport
-        if transport is not None and not transport.is_closing():
-            if self.shared.inlets.put(self, self._file, self.flow.reading):
-                transport.pause_reading()
+        if transport is None or transport.is_closing():
+            return
+        if self.shared.inlets.put(self, self._file, self.flow.reading):
+            transport.pause_reading()
 
     def _why_not_let_in(self) -> str:
         """'' if it is. Finds its account."""

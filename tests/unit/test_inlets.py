@@ -49,6 +49,7 @@ class Connection:
         return data == PING
 
     def sent_all(self, failure: OSError | None) -> None:
+        self._clock.now_ns += STEP_NS
         self._says(type(failure).__name__ if failure else "end")
         self.around.take_out(self)
 
@@ -253,6 +254,18 @@ async def test_the_end_comes_after_all_that_was_sent_before_it(around: Around) -
     connection.its.close()
     await until(lambda: connection.inlet is None)
     assert around.about(connection) == ["read", "read", "end"]
+
+
+async def test_ends_that_come_together_leave_the_loop_to_others_in_between(around: Around) -> None:
+    ends = list[int]()
+    for connection in around.connected(200):
+        connection.its.close()
+    before = 0
+    while len(around.log) < 200:
+        await asyncio.sleep(0)
+        ends.append(len(around.log) - before)
+        before = len(around.log)
+    assert max(ends) <= IN_A_TURN
 
 
 async def test_a_reset_is_told_as_one(around: Around) -> None:

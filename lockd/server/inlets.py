@@ -1,8 +1,8 @@
 """Reading: what apps send is read when it is their account's turn. Until then it waits in the kernel.
 
 The event loop would read whatever has arrived. Then one user who sends single bytes on thousands of
-connections keeps everybody else waiting for all of them, again and again. So each account has an epoll that
-watches its connections, and the loop watches only that: it is told once, however many of them have
+connections keeps everybody else waiting for all of them, again and again. So the connections of an account
+are watched by an epoll of its own, and the loop watches only that: it is told once, however many of them have
 something to be read, and a turn reads as many as it has time for. epoll gives each of them its turn.
 
 A connection that is not read from for a while is watched for its end: of an app that has sent a lot after a

@@ -167,14 +167,7 @@ class Quotas:
     # What may not be
 
     def refuse_connection(self, account: str) -> str | None:
-        return self.files.refusal(account, self._files_of_next(account)) or self.bytes.refusal(
-            account, sizes.CONNECTION
-        )
-
-    def _files_of_next(self, account: str) -> int:
-        """The first connection of an account comes with its inlet (inlets.py)."""
-        usage = self._accounts.get(account)
-        return 1 if usage is not None and usage.connections else 2
+        return self.files.refusal(account, 1) or self.bytes.refusal(account, sizes.CONNECTION)
 
     def refuse_process(self, account: str) -> str | None:
         """A process that is watched is an open file, too."""
@@ -209,16 +202,16 @@ class Quotas:
 
     def connected(self, account: str) -> Usage:
         usage = self.usage_of(account)
-        self.files.take(account, self._files_of_next(account))
         usage.connections += 1
         self.all.connections += 1
+        self.files.take(account, 1)
         self.bytes.take(account, sizes.CONNECTION)
         return usage
 
     def disconnected(self, usage: Usage) -> None:
         usage.connections -= 1
         self.all.connections -= 1
-        self.files.give_back(usage.account, self._files_of_next(usage.account))
+        self.files.give_back(usage.account, 1)
         self.bytes.give_back(usage.account, sizes.CONNECTION)
         self._forget_if_unused(usage)
 

@@ -437,7 +437,7 @@ def test_the_limits_that_all_apps_share_show_what_is_used_as_a_refusal_goes_by_i
     of_leases = sizes.lease(10) + sizes.lease(10, renewed=False) + sizes.waiter(10)
     used = {
         "bytes": sizes.CONNECTION + sizes.PROCESS + of_leases + 5_000,
-        "files": 3,
+        "files": 2,
         "renewals": 3,
     }
     most = {"bytes": 1_280 << 20, "files": 10_000 - 96, "renewals": 3_200}

@@ -443,15 +443,6 @@ def test_of_several_that_are_taken_one_by_one_none_is_counted_twice() -> None:
     asyncio.run(all_of_it())
 
 
-def test_the_first_connection_of_an_account_counts_the_file_that_watches_them() -> None:
-    quotas = Quotas(Current(a_config()))
-    usages = [quotas.connected("uid 1") for _ in range(3)]
-    assert quotas.files.used == 4
-    for usage in usages:
-        quotas.disconnected(usage)
-    assert quotas.files.used == 0
-
-
 # A process for which there is no file
 
 
@@ -459,7 +450,7 @@ def test_a_lock_of_a_process_for_which_there_is_no_file_is_refused_and_not_made_
     async def all_of_it() -> None:
         with a_whole_agent() as agent:
             files = agent.quotas.files
-            files.take("uid 0", files.most_of("uid 0") - 2)
+            files.take("uid 0", files.most_of("uid 0") - 1)
             first, second = agent.connects(), agent.connects(OTHER)
             assert first.session.ties.process is None
             for words in (one for one in ASKED if "CONNECTION" not in one):

@@ -1,8 +1,8 @@
 """Reading: what apps send is read when it is their account's turn. Until then it waits in the kernel.
 
 The event loop would read whatever has arrived. Then one user who sends single bytes on thousands of
-connections keeps everybody else waiting for all of them, again and again. So the connections of an account
-are watched by an epoll of its own, and the loop watches only that: it is told once, however many of them have
+connections keeps everybody else waiting for all of them, again and again. So each account has an epoll that
+watches its connections, and the loop watches only that: it is told once, however many of them have
 something to be read, and a turn reads as many as it has time for. epoll gives each of them its turn.
 
 A connection that is not read from for a while is watched for its end: of an app that has sent a lot after a
@@ -35,8 +35,8 @@ class Read(Protocol):
     def takes(self, data: bytes) -> bool:
         """Whether that was one whole request, which was run."""
 
-    def sent_all(self, failure: OSError | None) -> None:
-        """Nothing more can be read."""
+    def sent_all(self, reset: bool) -> None:
+        """Nothing more can be read. The kernel tells once of a reset."""
 
     def hung_up(self) -> None:
         """Its app has closed while it was not read from."""
@@ -148,12 +148,12 @@ class Inlet:
             data = os.read(file, _BYTES)
         except BlockingIOError:
             return False
-        except OSError as failure:
-            connection.sent_all(failure)
+        except OSError:
+            connection.sent_all(True)
             return False
         if data:
             return connection.takes(data)
-        connection.sent_all(None)
+        connection.sent_all(False)
         return False
 
 

@@ -201,7 +201,7 @@ class Session:
         self._parser = requests.RequestParser(limits.request_bytes)
         self._transport: Transport | None = None
         self.inlet: Inlet | None = None
-        self._read_failure: OSError | None = None
+        self._reset = False
         self.kept_bytes = 0
         self._untold_bytes = 0
         self._cut_off = ""
@@ -305,7 +305,7 @@ class Session:
         delivery = Delivery.UNREAD if in_question else Delivery.READ
         with self._all_the_same():
             if in_question:
-                delivery = self._last_delivery(exc or self._read_failure)
+                delivery = self._last_delivery(exc)
             if not (self._has_read_all or self.closing or self.flow.ending or self._cut_off):
                 self._parser.feed(unread_from(self._file))
         self.shared.inlets.take_out(self)
@@ -447,7 +447,8 @@ class Session:
     def _last_delivery(self, exc: Exception | None) -> Delivery:
         """At its end. What uvloop or the kernel did not take is lost with it."""
         assert self._transport is not None
-        if isinstance(exc, ConnectionResetError | BrokenPipeError) or self._transport.get_write_buffer_size():
+        reset = self._reset or isinstance(exc, ConnectionResetError | BrokenPipeError)
+        if reset or self._transport.get_write_buffer_size():
             return Delivery.CUT
         return delivery_to(self._file)
 
@@ -578,15 +579,15 @@ class Session:
             self._count_kept()
         return False
 
-    def sent_all(self, failure: OSError | None) -> None:
-        """As `inlets.Read` has it. The kernel tells of a reset once."""
+    def sent_all(self, reset: bool) -> None:
+        """As `inlets.Read` has it."""
         assert self._transport is not None
-        self._has_read_all, self._read_failure = failure is None, failure
+        self._has_read_all, self._reset = not reset, reset
         self.shared.inlets.take_out(self)
-        if failure is None:
-            self._transport.close()
-        else:
+        if reset:
             self._transport.abort()
+        else:
+            self._transport.close()
 
     def _run_only(self, words: list[bytes]) -> None:
         """The usual case: one whole request, with nothing before or after it, and not in a crowd."""

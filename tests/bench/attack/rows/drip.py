@@ -76,5 +76,5 @@ DRIP = _row(
 
 DRIP_OF_EIGHT = _row(
     "drip of eight users", "Eight users do so, on hundreds of connections each.",
-    GREEDY_USERS[:8], _OF_EIGHT, 10, 30,
+    GREEDY_USERS[:8], _OF_EIGHT, 8, 25,
 )  # fmt: skip

@@ -16,7 +16,7 @@ import select
 from time import perf_counter_ns
 from typing import Final, Protocol
 
-from lockd.server.turns import LoopTurns
+from lockd.server.turns import BITE_NS, LoopTurns
 
 _READS: Final = select.EPOLLIN
 _WAITS_FOR_END: Final = select.EPOLLONESHOT
@@ -60,6 +60,10 @@ class Inlet:
         """What epoll has named, and was not read yet; the last one is next."""
         self._watch()
 
+    @property
+    def is_in_line(self) -> bool:
+        return bool(self._found)
+
     def close(self) -> None:
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
@@ -89,18 +93,19 @@ class Inlet:
         self._loop.add_reader(self._epoll.fileno(), self._ready)
 
     def _ready(self) -> None:
-        """Whole requests are read and run at once while no other account is next. Of pieces of requests one
-        is: more of them wait for the account's turn."""
+        """Whole requests are read and run at once while no other account is next, pieces of requests and ends
+        for one bite: the others wait for the account's turn."""
         turns, account = self._turns, self.account
         self._look()
-        goes_on = True
-        while self._found and goes_on and turns.may_go_first(account):
+        until_ns = perf_counter_ns() + BITE_NS
+        while self._found and turns.may_go_first(account):
             began_ns = perf_counter_ns()
-            goes_on = self._read(*self._found.pop())
-            if goes_on:
+            if self._read(*self._found.pop()):
                 turns.went_first(account, began_ns)
-            else:
-                turns.charge(account, began_ns)
+                continue
+            turns.charge(account, began_ns)
+            if perf_counter_ns() >= until_ns:
+                break
         if self._found:
             self._loop.remove_reader(self._epoll.fileno())
             turns.add(account, self._read_in_turn)
@@ -178,6 +183,11 @@ class Inlets:
     @property
     def works(self) -> bool:
         return self._loop is not None
+
+    def are_in_line(self, account: str) -> bool:
+        """Connections of it wait for its turn."""
+        inlet = self._of.get(account)
+        return inlet is not None and inlet.is_in_line
 
     def put(self, connection: Read, file: int, reads: bool) -> bool:
         """From now on it is read from there, if there is a file left for one more account."""

@@ -554,9 +554,11 @@ class Session:
     # Commands
 
     def data_received(self, data: bytes) -> None:
-        """As long as its transport reads."""
+        """As long as its transport reads. What has come before it to other connections goes first. Otherwise
+        an app that connects again and again would begin more connections than it is seen to end."""
         turns, account, began_ns = self.shared.turns, self.account, perf_counter_ns()
-        if self.takes(data, turns.may_go_first(account)):
+        is_next = turns.may_go_first(account) and not self.shared.inlets.are_in_line(account)
+        if self.takes(data, is_next):
             turns.went_first(account, began_ns)
         else:
             turns.charge(account, began_ns)

@@ -297,7 +297,7 @@ class Session:
         return self._no_room if self._no_room and bound is Bound.PROCESS else None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._admitted:
+        if not self._admitted or self.is_gone:
             self._transport = None
             return
         # While its file is there. If that fails, its app may have read of it.
@@ -586,10 +586,14 @@ class Session:
         assert self._transport is not None
         self._has_read_all, self._reset = not reset, reset
         self.shared.inlets.take_out(self)
+        transport = self._transport
         if reset:
-            self._transport.abort()
+            transport.abort()
         else:
-            self._transport.close()
+            transport.close()
+        if reset or not transport.get_write_buffer_size():
+            # Now, and not for all in one turn of the loop, as the transport would call it.
+            self.connection_lost(None)
 
     def _run_only(self, words: list[bytes]) -> None:
         """The usual case: one whole request, with nothing before or after it, and not in a crowd."""

@@ -364,3 +364,18 @@ async def test_a_session_is_read_in_turn_answers_and_ends(agent: AroundSessions)
     assert session.inlet is None
     assert not agent.sessions
     agent.inlets.stop()
+
+
+async def test_what_the_end_of_a_session_takes_is_done_as_it_is_read(agent: AroundSessions) -> None:
+    """And not for all that were read, in one turn of the loop. Its transport tells of it once more."""
+    loop = asyncio.get_running_loop()
+    for reset in (False, True):
+        ours, its = socket.socketpair()
+        _, session = await loop.connect_accepted_socket(partial(Session, agent, SimpleNamespace()), its)  # type: ignore[arg-type]
+        session.sent_all(reset)
+        assert session.is_gone
+        assert agent.quotas.all.connections == 0
+        await turns()
+        ours.close()
+    assert agent.quotas.all.connections == 0
+    assert not agent.incidents.failures

@@ -20,7 +20,7 @@ from lockd.server.turns import BITE_NS, LoopTurns
 
 _READS: Final = select.EPOLLIN
 _WAITS_FOR_END: Final = select.EPOLLONESHOT
-_BYTES: Final = 16_384
+_BYTES: Final = 8_192
 _AT_A_TIME: Final = 32
 
 
@@ -95,15 +95,15 @@ class Inlet:
     def _ready(self) -> None:
         """Whole requests are read and run at once while no other account is next, pieces of requests and ends
         for one bite: the others wait for the account's turn."""
-        turns, account = self._turns, self.account
+        turns, account, until_ns = self._turns, self.account, 0
         self._look()
-        until_ns = perf_counter_ns() + BITE_NS
         while self._found and turns.may_go_first(account):
             began_ns = perf_counter_ns()
             if self._read(*self._found.pop()):
                 turns.went_first(account, began_ns)
                 continue
             turns.charge(account, began_ns)
+            until_ns = until_ns or began_ns + BITE_NS
             if perf_counter_ns() >= until_ns:
                 break
         if self._found:

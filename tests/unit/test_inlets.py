@@ -154,7 +154,7 @@ async def test_single_bytes_on_many_connections_leave_the_loop_to_others_in_betw
 
 async def test_each_connection_is_read_once_before_one_is_read_twice(around: Around) -> None:
     for connection in around.connected(100):
-        connection.its.send(b"x" * 40_000)
+        connection.its.send(b"x" * 20_000)
     await around.most_in_a_turn(300)
     for began in (0, 100, 200):
         assert len({*around.read[began : began + 100]}) == 100
@@ -253,7 +253,7 @@ async def test_where_no_file_is_left_the_transport_reads(
 
 async def test_the_end_comes_after_all_that_was_sent_before_it(around: Around) -> None:
     [connection] = around.connected()
-    connection.its.send(b"x" * 20_000)
+    connection.its.send(b"x" * 10_000)
     connection.its.close()
     await until(lambda: connection.inlet is None)
     assert around.about(connection) == ["read", "read", "end"]

@@ -218,6 +218,11 @@ class Flow:
         return self.turn_has_come or self.takes or self.over
 
     @property
+    def reading(self) -> bool:
+        """What the connection was last told."""
+        return self._reads
+
+    @property
     def reads(self) -> bool:
         """What arrives after an end is read and dropped: otherwise the end could not be seen."""
         return self.ending or not (self.full or (self.whole and self.pending_bytes > self._pipeline_bytes))

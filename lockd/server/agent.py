@@ -200,10 +200,10 @@ class Agent:
     async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         self.locks.wall_ahead_ns = wall_ahead_ns()
         await self._start_metrics(loop)
+        self.shared.inlets.start(loop)
         made = loop.create_task(self._make_entrances())
         await self._comes(made, _FIRST_LOOK_S)
         self.fleet.start()
-        self.shared.hang_ups.start(loop)
         self.shared.processes.start(loop)
         self._beat_task = loop.create_task(self._beat())
         await self._first_look(loop)
@@ -434,7 +434,7 @@ class Agent:
         # is about to go, and whatever makes it stay longer makes the next one come later.
         for session in list(self.shared.sessions):
             session.close()
-        self.shared.hang_ups.stop(asyncio.get_running_loop())
+        self.shared.inlets.stop()
         self.shared.processes.stop(asyncio.get_running_loop())
         # A moment, so that the last releases reach the masters.
         await asyncio.sleep(0.05)

@@ -122,9 +122,9 @@ class OperatorsSession(Session):
         """To another operator."""
         self.close(replies.error("LIMIT files: another operator has connected"))
 
-    def data_received(self, data: bytes) -> None:
+    def takes(self, data: bytes, at_once: bool = True) -> bool:
         self._places.used(self, boottime_ns())
-        super().data_received(data)
+        return super().takes(data, at_once)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._places.forget(self)

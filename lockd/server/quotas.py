@@ -19,9 +19,9 @@ _THOUSANDTHS: Final = 1_000
 _FLOOR_RENEWALS: Final = 10 * _THOUSANDTHS
 AGENT_BYTES: Final = 64 * _MIB
 """For itself, whatever apps do."""
-_AGENT_FILES: Final = 96
-"""For itself and operators: 40 at rest with nine masters, 16 readers of metrics, 8 operators, and newcomers
-who are refused in a moment."""
+_AGENT_FILES: Final = 160
+"""For itself and operators: 40 at rest with nine masters, 16 readers of metrics, 8 operators, inlets of as
+many accounts as have floors, and newcomers who are refused in a moment."""
 _DEFAULT_MEMORY: Final = 1_792 * _MIB
 """Where the unit has no limit."""
 _RENEWED_AT: Final = 3

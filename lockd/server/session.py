@@ -20,6 +20,7 @@ from lockd.core.values import Bound
 from lockd.server.buffers import UNCOUNTED_BYTES
 from lockd.server.deliveries import delivery_to, is_open, unread_from
 from lockd.server.endings import AT_ONCE
+from lockd.server.inlets import Inlet
 from lockd.server.losses import LeaseName, LostLease
 from lockd.server.namespaces import why_not_here
 from lockd.server.peer import Peer
@@ -198,6 +199,8 @@ class Session:
         self._untold: dict[LeaseName, LostLease] = {}
         self._parser = requests.RequestParser(limits.request_bytes)
         self._transport: Transport | None = None
+        self.inlet: Inlet | None = None
+        self._reset = False
         self.kept_bytes = 0
         self._untold_bytes = 0
         self._cut_off = ""
@@ -234,6 +237,17 @@ class Session:
         # From the first byte that the kernel doesn't take, `pause_writing` is called and it is counted.
         transport.set_write_buffer_limits(high=0)
         shared.sessions.add(self)
+        if shared.inlets.works:
+            # uvloop begins to read after this.
+            asyncio.get_running_loop().call_soon(self._is_read_in_turn)
+
+    def _is_read_in_turn(self) -> None:
+        """If there is a file left for that; if not, its transport reads."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self.shared.inlets.put(self, self._file, self.flow.reading):
+            transport.pause_reading()
 
     def _why_not_let_in(self) -> str:
         """'' if it is. Finds its process, and its account."""
@@ -260,7 +274,7 @@ class Session:
             self.ties.process.account = account
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._admitted:
+        if not self._admitted or self.is_gone:
             self._transport = None
             return
         # While its file is there. If that fails, its app may have read of it.
@@ -271,6 +285,7 @@ class Session:
                 delivery = self._last_delivery(exc)
             if not (self._has_read_all or self.closing or self.flow.ending or self._cut_off):
                 self._parser.feed(unread_from(self._file))
+        self.shared.inlets.take_out(self)
         self._transport = None
         self.closing = True
         self.shared.sessions.discard(self)
@@ -297,7 +312,6 @@ class Session:
         for task in self._tasks:
             task.cancel()
         self.shared.buffers.hears(self)
-        self.shared.hang_ups.forget(self)
         if self.notifies:
             self.shared.losses.listens_no_more(self, list(self._untold.values()))
             self._untold.clear()
@@ -377,6 +391,7 @@ class Session:
         transport = self._transport
         if transport is None:
             return
+        self.shared.inlets.take_out(self)
         last_words = self.flow.close() + last_words
         if last_words:
             if self._admitted:
@@ -427,7 +442,8 @@ class Session:
     def _last_delivery(self, exc: Exception | None) -> Delivery:
         """At its end. What uvloop or the kernel did not take is lost with it."""
         assert self._transport is not None
-        if isinstance(exc, ConnectionResetError | BrokenPipeError) or self._transport.get_write_buffer_size():
+        reset = self._reset or isinstance(exc, ConnectionResetError | BrokenPipeError)
+        if reset or self._transport.get_write_buffer_size():
             return Delivery.CUT
         return delivery_to(self._file)
 
@@ -519,12 +535,12 @@ class Session:
     def read(self, on: bool) -> None:
         if self._transport is None or self.closing:
             return
-        if on:
+        if self.inlet is not None:
+            self.inlet.reads(self, on)
+        elif on:
             self._transport.resume_reading()
-            self.shared.hang_ups.forget(self)
         else:
             self._transport.pause_reading()
-            self.shared.hang_ups.watch(self, self._transport.get_extra_info("socket").fileno())
 
     def run_soon(self) -> None:
         """In a later turn of the loop: others need theirs."""
@@ -533,28 +549,53 @@ class Session:
     # Commands
 
     def data_received(self, data: bytes) -> None:
-        flow = self.flow
-        if self.closing or flow.ending or self._cut_off:
+        """As long as its transport reads. What has come before it to other connections goes first. Otherwise
+        an app that connects again and again would begin more connections than it is seen to end."""
+        if self.closing:
             return
         turns, account, began_ns = self.shared.turns, self.account, perf_counter_ns()
-        if flow.at_rest and not self._untold:
+        is_next = turns.may_go_first(account) and not self.shared.inlets.are_in_line(account)
+        if self.takes(data, is_next):
+            turns.went_first(account, began_ns)
+        else:
+            turns.charge(account, began_ns)
+
+    def takes(self, data: bytes, at_once: bool = True) -> bool:
+        """As `inlets.Read` has it. at_once: what it asks may be done now."""
+        flow = self.flow
+        if self.closing or flow.ending or self._cut_off:
+            return False
+        if at_once and flow.at_rest and not self._untold:
             words = self._parser.only(data)
-            if words is not None and turns.may_go_first(account):
+            if words is not None:
                 self._run_only(words)
-                turns.went_first(account, began_ns)
-                return
+                return True
         self._parser.feed(data)
         flow.arrived(self._parser.pending_bytes)
         if len(data) > _UNCOUNTED_REQUEST_BYTES or flow.clogged_bytes:
             self._count_kept()
-        turns.charge(account, began_ns)
+        return False
+
+    def sent_all(self, reset: bool) -> None:
+        """As `inlets.Read` has it."""
+        assert self._transport is not None
+        self._has_read_all, self._reset = not reset, reset
+        self.shared.inlets.take_out(self)
+        transport = self._transport
+        if reset:
+            transport.abort()
+        else:
+            transport.close()
+        if reset or not transport.get_write_buffer_size():
+            # Now, and not for all in one turn of the loop, as the transport would call it.
+            self.connection_lost(None)
 
     def _run_only(self, words: list[bytes]) -> None:
         """The usual case: one whole request, with nothing before or after it, and not in a crowd."""
         try:
             reply = self._commands.run(self, words)
         except Exception as failure:
-            self._broke(failure)
+            self.broke(failure)
             return
         if reply is not None:
             self.flow.say(reply)
@@ -570,12 +611,12 @@ class Session:
         try:
             step(*what)
         except Exception as failure:
-            self._broke(failure)
+            self.broke(failure)
             for lease in granted:
                 if not (lease.told or self.ties.has_written(lease)):
                     self.came_too_late(lease)
 
-    def _broke(self, failure: Exception) -> None:
+    def broke(self, failure: Exception) -> None:
         """A reply is missing, and those after it would be taken for those of other commands."""
         self.shared.incidents.internal_error("a command failed", failure)
         self.close()
@@ -588,7 +629,7 @@ class Session:
         try:
             flow.turn(lambda: perf_counter_ns() < until_ns)
         except Exception as failure:
-            self._broke(failure)
+            self.broke(failure)
             return False
         waits = self.multi or self.watch
         if waits or self.kept_bytes or flow.kept_bytes or flow.pending_bytes > UNCOUNTED_BYTES:

@@ -14,8 +14,8 @@ from lockd.core.owners import Connection as Ties
 from lockd.server.accounts import AccountOf
 from lockd.server.buffers import Buffers
 from lockd.server.endings import Endings
-from lockd.server.hangups import HangUps
 from lockd.server.incidents import Incidents
+from lockd.server.inlets import Inlets
 from lockd.server.log import EventLog
 from lockd.server.losses import Losses
 from lockd.server.peer import Permissions
@@ -48,10 +48,10 @@ class Shared:
     buffers: Buffers
     incidents: Incidents
     log: EventLog
-    hang_ups: HangUps = field(default_factory=HangUps)
     losses: Losses = field(default_factory=Losses)
     claims: Claims = field(default_factory=Claims)
     permissions: Permissions = field(init=False)
+    inlets: Inlets = field(init=False)
     tellings: Tellings = field(init=False)
     endings: Endings = field(init=False)
     processes: Processes = field(init=False)
@@ -61,6 +61,7 @@ class Shared:
     _kept: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.inlets = Inlets(self.turns)
         self.tellings = Tellings(self.turns)
         self.endings = Endings(self.locks, self.turns)
         self.processes = Processes(self.endings.end, self.quotas, self.account_of)

@@ -29,6 +29,10 @@ AT_ONCE_NS = 8_000_000
 """How much is done at once in a turn of the loop. Requests that come together are answered together: masters
 are asked for all of them in one write, and write them to disk at once."""
 
+_LOOKS_EVERY_NS = 20_000_000
+_LATER_BY = 8
+"""What is looked at again and again is seen later by this part of the time that it took, at most."""
+
 Work = Callable[[int], bool]
 """Works on something until that instant of `perf_counter_ns`; True when there is more to do."""
 _Job = tuple[str, Work]
@@ -67,6 +71,22 @@ class RunningLoop:
 
     def call_soon(self, call: Callable[[], None]) -> object:
         return asyncio.get_running_loop().call_soon(call)
+
+
+class _Look:
+    """Whether something has come true. done: it has, or it is time."""
+
+    __slots__ = ("account", "began_ns", "done", "is_true", "until_ns")
+
+    def __init__(self, account: str, is_true: Callable[[], bool], began_ns: int, until_ns: int) -> None:
+        self.account = account
+        self.is_true = is_true
+        self.began_ns = began_ns
+        self.until_ns = until_ns
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def next_ns(self, now_ns: int) -> int:
+        return min(self.until_ns, now_ns + max(_LOOKS_EVERY_NS, (now_ns - self.began_ns) // _LATER_BY))
 
 
 class LoopTurns:
@@ -214,3 +234,19 @@ class LoopTurns:
         made = list[T]()
         await self.through(account, map(made.append, (make() for _ in range(1))))
         return made[0]
+
+    async def until(self, account: str, is_true: Callable[[], bool], until_ns: int) -> None:
+        """Wait for what tells nobody when it comes true, at most until then. It is looked at in the account's
+        turns, and the less often, the longer it takes."""
+        now_ns = self._loop.now_ns()
+        look = _Look(account, is_true, now_ns, until_ns)
+        self._look(look, now_ns)
+        await look.done
+
+    def _look(self, look: _Look, now_ns: int) -> None:
+        if look.done.done():
+            return
+        if now_ns >= look.until_ns or look.is_true():
+            look.done.set_result(None)
+        else:
+            self.of.at(look.account, look.next_ns(now_ns), self._look, look)

@@ -15,7 +15,7 @@ from lockd.core.turns import Turns
 from lockd.server.accounts import by_uid
 from lockd.server.buffers import Buffers
 from lockd.server.endings import Endings
-from lockd.server.hangups import HangUps
+from lockd.server.inlets import Inlets
 from lockd.server.losses import Losses
 from lockd.server.processes import Processes
 from lockd.server.quotas import Quotas
@@ -57,11 +57,12 @@ class AroundSessions(SimpleNamespace):
         more.setdefault("turns", NeverBusy())
         super().__init__(
             current=current, limits=current.config.limits, quotas=quotas, buffers=Buffers(current, quotas),
-            hang_ups=HangUps(), losses=Losses(), claims=Claims(), sessions=set(),
+            losses=Losses(), claims=Claims(), sessions=set(),
             stopped=False, host=b"host", next_session_id=count(1).__next__, account_of=by_uid,
             tellings=SimpleNamespace(begins=lambda lease, ties, reply: ties.tells(lease, reply)),
             log=SimpleNamespace(debug_on=False, warning=lambda *_, **__: None), **more,
         )  # fmt: skip
+        self.inlets = Inlets(self.turns)
         self.endings = Endings(more.get("locks"), self.turns)  # type: ignore[arg-type]
         self.processes = Processes(self.endings.end, quotas)
 

@@ -52,7 +52,8 @@ class App:
     def connect(self) -> Asking:
         """It has been let in: who only connects and closes fills the kernel's line (EAGAIN)."""
         wire = Asking(self._path, set())
-        assert wire.ask("PING") == b"PONG"
+        reply = wire.ask("PING")
+        assert reply == b"PONG", reply
         wire.asked = self.asked
         return wire
 
@@ -433,7 +434,8 @@ def connect_and_quit(app: App, _: int) -> None:
 @use("ping")
 def connect_and_close(app: App, _: int) -> None:
     with app.connect() as wire:
-        assert wire.ask("PING") == b"PONG"
+        reply = wire.ask("PING")
+        assert reply == b"PONG", reply
 
 
 @use("lock")

@@ -470,7 +470,7 @@ def test_an_outage_has_a_reason_for_each_master_that_is_missing(
 def strict(server_binary: Path) -> Iterator[Cluster]:
     """It grants little, and nothing of one class: to one account four files, which are a process and three
     connections, and 1.2 renewals a second."""
-    limits = {"files": 608, "renewals_per_second": 100, "share_percent": 1}
+    limits = {"files": 672, "renewals_per_second": 100, "share_percent": 1}
     classes = [{"name": "secret", "match": "secret:*", "users": ["nobody"]}]
     with cluster_for_all_users(limits=limits, classes=classes) as cluster:
         yield cluster

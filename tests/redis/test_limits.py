@@ -46,7 +46,7 @@ GAMES = 60
 
 LIMITS = {
     "memory_mib": 64,
-    "files": 1_120,
+    "files": 1_184,
     "renewals_per_second": 100,
     "share_percent": 2,
     "resource_bytes": 32,

@@ -152,10 +152,10 @@ def test_with_fewer_files_than_are_in_use_connections_stay_and_no_more_come(
     # Each is made by a process of its own, which is a file, too.
     there = [connect(cluster, NOBODY) for _ in range(4)]
     assert [one.ask("PING") for one in there] == [b"PONG"] * 4
-    reload(cluster, limits={"files": 608, "share_percent": 1})
+    reload(cluster, limits={"files": 672, "share_percent": 1})
     assert str(connect(cluster, NOBODY).reply()).startswith(f"LIMIT files: uid {NOBODY} has 8, ")
     assert [one.ask("PING") for one in there] == [b"PONG"] * 4
-    reload(cluster, limits={"files": 1_376, "share_percent": 1})
+    reload(cluster, limits={"files": 1_440, "share_percent": 1})
     assert connect(cluster, NOBODY).ask("PING") == b"PONG"
 
 

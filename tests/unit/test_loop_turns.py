@@ -251,3 +251,95 @@ async def test_beside_one_that_works_all_the_time_the_loop_is_left_to_others_for
     now.now_ns = turns._rest_ends_ns + 1
     turns.look()
     assert len(log) > before
+
+
+class Rings:
+    """A loop whose time a test moves: an alarm rings when its time has come."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.now_ns = self.worked_ns = self.clock
+        self.alarms = dict[int, tuple[int, Callable[[], None]]]()
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Any:
+        number = len(self.alarms) + 1
+        self.alarms[number] = self.clock.now_ns + round(delay_s * 1e9), call
+        return SimpleNamespace(cancel=lambda: self.alarms.pop(number, None))
+
+    def call_soon(self, call: Callable[[], None]) -> object:
+        return self.call_later(0, call)
+
+    async def passes(self, until_ns: int) -> None:
+        while self.alarms:
+            number, (at_ns, ring) = min(self.alarms.items(), key=lambda alarm: alarm[1][0])
+            if at_ns > until_ns:
+                break
+            del self.alarms[number]
+            self.clock.now_ns = max(self.clock.now_ns, at_ns)
+            ring()
+        self.clock.now_ns = max(self.clock.now_ns, until_ns)
+        await asyncio.sleep(0)
+
+
+def _never() -> bool:
+    return False
+
+
+async def test_what_is_waited_for_is_looked_at_in_its_accounts_turns(failures: list[Exception]) -> None:
+    """A look takes a while. Of hundreds that look, another account waits for one bite of work."""
+    loop, log = Rings(), list[str]()
+    turns = LoopTurns(Turns(loop.clock), failures.append, loop)
+
+    def looks() -> bool:
+        loop.clock.now_ns += STEP_NS
+        log.append("look")
+        return False
+
+    waits = [asyncio.ensure_future(turns.until("greedy", looks, 10**9)) for _ in range(300)]
+    await asyncio.sleep(0)
+    log.clear()
+    next_ns = min(at_ns for at_ns, _ in loop.alarms.values())
+    turns.of.at("calm", next_ns + STEP_NS, lambda _now_ns: log.append("calm"))
+    await loop.passes(next_ns + 400 * STEP_NS)
+    assert log.index("calm") <= IN_A_TURN
+    assert turns.of._used_ns("greedy") >= log.count("look") * STEP_NS, "they are charged"
+    for one in waits:
+        one.cancel()
+    await asyncio.gather(*waits, return_exceptions=True)
+    before = len(log)
+    await loop.passes(loop.clock.now_ns + 10**9)
+    assert len(log) == before, "who is not waited for any more is not looked at"
+    assert not failures
+
+
+async def test_what_takes_longer_is_looked_at_less_often_and_seen_a_little_later(
+    failures: list[Exception],
+) -> None:
+    loop, looked_ns = Rings(), list[int]()
+    turns = LoopTurns(Turns(), failures.append, loop)
+    true_ns, last_ns = 7 * 10**9, 60 * 10**9
+
+    def is_true() -> bool:
+        looked_ns.append(loop.clock.now_ns)
+        return loop.clock.now_ns >= true_ns
+
+    wait = asyncio.ensure_future(turns.until("app", is_true, last_ns))
+    await asyncio.sleep(0)
+    await loop.passes(last_ns)
+    assert wait.done()
+    assert true_ns <= looked_ns[-1] <= true_ns * 9 // 8
+    assert len(looked_ns) < 60
+
+
+@pytest.mark.parametrize("wait_ns", [0, 5 * 10**6, 10**9])
+async def test_it_is_waited_for_so_long_and_no_longer(failures: list[Exception], wait_ns: int) -> None:
+    loop = Rings()
+    turns = LoopTurns(Turns(), failures.append, loop)
+    wait = asyncio.ensure_future(turns.until("app", _never, loop.clock.now_ns + wait_ns))
+    await asyncio.sleep(0)
+    if wait_ns:
+        await loop.passes(wait_ns)
+        assert not wait.done()
+    await loop.passes(wait_ns + 1)
+    await asyncio.sleep(0)
+    assert wait.done()

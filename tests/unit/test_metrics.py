@@ -440,7 +440,7 @@ def test_the_limits_that_all_apps_share_show_what_is_used_as_a_refusal_goes_by_i
         "files": 2,
         "renewals": 3,
     }
-    most = {"bytes": 1_280 << 20, "files": 10_000 - 96, "renewals": 3_200}
+    most = {"bytes": 1_280 << 20, "files": 10_000 - 160, "renewals": 3_200}
     shows(metrics, {f"limit_used{{limit={name}}}": count for name, count in used.items()})
     shows(metrics, {f"limit_max{{limit={name}}}": count for name, count in most.items()})
 

@@ -1,6 +1,6 @@
 """WAIT and BLPOP, as lock libraries use them."""
 
-import asyncio
+from functools import partial
 
 from lockd.clock import boottime_ns
 from lockd.config.current import Current
@@ -15,7 +15,6 @@ from lockd.server.session import Session
 
 COMMANDS = Group()
 
-_LOOKS_EVERY_S = 0.02
 _LONGEST_WAIT_MS = 60_000
 _NO_SIGNAL = (
     "ERR BLPOP waits for one list, 'lock-signal:NAME' of python-redis-lock or 'lock.event:NAME' of walrus: "
@@ -52,9 +51,8 @@ class Waiting:
     async def _stands_on(self, session: Session, wanted: int, wait_ms: int) -> bytes:
         until_ns = boottime_ns() + wait_ms * NS_PER_MS
         wanted = min(wanted, len(self._current.config.masters))
-        # An answer that comes late is counted where it arrives, and calls nobody: so this polls.
-        while _stands_on_fewer(session, wanted) and boottime_ns() < until_ns:  # noqa: ASYNC110
-            await asyncio.sleep(_LOOKS_EVERY_S)
+        # An answer that comes late is counted where it arrives, and calls nobody.
+        await session.shared.turns.until(session.account, partial(_is_answered, session, wanted), until_ns)
         return replies.integer(_masters_of(session))
 
     @COMMANDS(
@@ -88,9 +86,10 @@ class Waiting:
         return replies.array([replies.bulk(word, session.protocol) for word in (name, ITEM)])
 
 
-def _stands_on_fewer(session: Session, wanted: int) -> bool:
+def _is_answered(session: Session, wanted: int) -> bool:
+    """Nothing is left to be waited for, also if it stands no more."""
     lease = session.last_taken
-    return lease is not None and _stands(lease) and lease.proven.bit_count() < wanted
+    return lease is None or not _stands(lease) or lease.proven.bit_count() >= wanted
 
 
 def _masters_of(session: Session) -> int:

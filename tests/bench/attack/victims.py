@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import select
+import socket
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -115,6 +117,19 @@ def locks_and_unlocks(path: Path, stage: Stage) -> None:
         ok(wire.ask("UNLOCK", "pairs", token))
 
     repeat(once, _PAIR_PAUSE_S, stage)
+
+
+def pings_as_the_agent_works(path: Path, stage: Stage) -> None:
+    """How long the agent itself has worked before it answers: no other load of the machine is in that."""
+    wire, seen = Wire(path), Seen()
+    peer = wire.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    worked = Path(f"/proc/{int.from_bytes(peer[:4], sys.byteorder)}/schedstat")
+    stage.ready()
+    while not stage.told_to_stop(_PING_PAUSE_S):
+        began_s, began_ns = time.monotonic(), int(worked.read_text().split()[0])
+        ok(wire.ask("PING"))
+        seen.times.append((began_s, (int(worked.read_text().split()[0]) - began_ns) / 1e9))
+    stage.give(seen)
 
 
 def pings(path: Path, stage: Stage) -> None:

@@ -8,6 +8,7 @@ from tests.bench.attack.row import Row
 from tests.bench.attack.rows import (
     connections,
     costly,
+    drip,
     due_together,
     listings,
     log,
@@ -39,4 +40,6 @@ ROWS: Sequence[Row] = (
     costly.COSTLY,
     costly.CROWD,
     costly.EIGHT_USERS,
+    drip.DRIP,
+    drip.DRIP_OF_EIGHT,
 )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from lockd.config.current import Current
 from lockd.core import sizes
+from lockd.core.flow import UNDER_WAY_MOST
 from lockd.core.stakes import FLOORS
 from lockd.core.values import Bound
 from lockd.server.agent import Agent
@@ -315,6 +316,35 @@ def test_what_a_lock_costs_is_given_back_however_it_ends(way: Way) -> None:
             await agent.settles()
             assert agent.incidents.failures == []
             assert is_empty(agent.quotas)
+
+    asyncio.run(all_of_it())
+
+
+def test_what_an_app_gave_back_before_it_closed_counts_until_that_is_done_some_at_a_time() -> None:
+    """Behind a LOCK that waits: thousands of connections may end so, and then the same again."""
+
+    async def all_of_it() -> None:
+        with a_whole_agent() as agent:
+            await agent.connects(OTHER).locks("r", 60_000)
+            wire = agent.connects()
+            await wire.asks("SETNX", "k", "v")
+            wire.sends("LOCK", "r", TTL_MS, "WAIT", 60_000)
+            await agent.settles()
+            for _ in range(400):
+                wire.sends("DEL", *range(64))
+            wire.sends("DEL", "k")
+            kept, session = agent.quotas.all.buffered_bytes, wire.session
+            wire.closes()
+            assert agent.quotas.all.buffered_bytes > kept // 2 > 50_000
+            under_way = 0
+            for _ in range(200):
+                agent.host.locks.turns.run(agent.host.time.now_ns)
+                await asyncio.sleep(0)
+                under_way = max(under_way, session._giving_back)
+            await agent.settles()
+            assert 0 < under_way <= UNDER_WAY_MOST
+            assert agent.quotas.all.buffered_bytes == 0
+            assert agent.host.shown(b"k") == [None] * 5
 
     asyncio.run(all_of_it())
 

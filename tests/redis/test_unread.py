@@ -103,7 +103,8 @@ def test_the_kernel_keeps_little_for_one_who_does_not_read(cluster: Cluster, con
     wire, watcher = connect(cluster, NOBODY), connect(cluster)
     wire.send_raw(LONG)
     eventually(lambda: unread_bytes(wire) > 0 and buffered(watcher) > 0, "more than the kernel took")
-    assert unread_bytes(wire) <= 40_000
+    # Twice what it is told to keep, and what was written at once before it said no.
+    assert unread_bytes(wire) <= 3 * 16_384
 
 
 def test_losses_that_nobody_asks_about_are_kept_within_the_same_bound(

@@ -590,6 +590,8 @@ class Campaigns:
         self._turns.aside(self._watcher.granted, lease, now_ns - holder.asked_ns)
         self._turns.aside(holder.granted, lease, now_ns)
         self.answer_all(queue, others, partial(self._shares, lease), now_ns)
+        if others and self.queues.get(lease.resource) is queue:
+            self.move_on(queue, now_ns)
 
     def share(self, queue: Queue, lease: Lease, now_ns: int) -> None:
         """All requests of its name get it."""

@@ -163,3 +163,11 @@ def test_an_app_that_is_told_of_its_grant_may_ask_for_the_same_at_once(
     host.pass_ms(1_000)
     assert host.shown() == [None] * 5
     assert (host.locks.held, host.locks.waiting) == (0, 0)
+
+
+def test_requests_that_share_a_detached_lease_leave_no_line_behind(host: Host):
+    first, second = (host.lock(detached=True, named=True, value=b"t", wait_ms=5_000) for _ in range(2))
+    host.pass_ms(10)
+    assert first.held is second.held
+    assert host.locks.queues == {}
+    assert host.locks.waiting == 0

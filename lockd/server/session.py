@@ -578,10 +578,12 @@ class Session:
 
     def sent_all(self, reset: bool) -> None:
         """As `inlets.Read` has it."""
-        assert self._transport is not None
+        transport = self._transport
+        assert transport is not None
         self._has_read_all, self._reset = not reset, reset
         self.shared.inlets.take_out(self)
-        transport = self._transport
+        if transport.is_closing():
+            return  # a write has failed, so nobody has read that: it tells of its end by itself
         if reset:
             transport.abort()
         else:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from lockd.core.leases import Lease
 from lockd.core.turns import Turns
 from lockd.server import inlets as inlets_module
 from lockd.server import session as session_module
@@ -20,6 +21,7 @@ from lockd.server.inlets import Inlet, Inlets
 from lockd.server.session import Session
 from lockd.server.turns import AT_ONCE_NS, BITE_NS, TURN_NS, LoopTurns
 from tests.harness.clocks import Clock
+from tests.harness.leases import a_lease
 from tests.harness.sessions import AroundSessions, Incidents
 from tests.harness.waiting import until
 
@@ -379,3 +381,26 @@ async def test_what_the_end_of_a_session_takes_is_done_as_it_is_read(agent: Arou
         ours.close()
     assert agent.quotas.all.connections == 0
     assert not agent.incidents.failures
+
+
+async def test_one_whose_write_has_failed_has_not_read_it_though_its_end_is_clean(
+    agent: AroundSessions,
+) -> None:
+    """It closed before that was written, and both come to light in one turn of the loop. Only its transport
+    knows, and tells so in the next one."""
+    given_back = list[Lease]()
+    agent.locks.untold = lambda lease, _now_ns: given_back.append(lease)
+    loop = asyncio.get_running_loop()
+    agent.inlets.start(loop)
+    ours, its = socket.socketpair()
+    _, session = await loop.connect_accepted_socket(partial(Session, agent, SimpleNamespace()), its)  # type: ignore[arg-type]
+    await until(lambda: session.inlet is not None)
+    lease = a_lease()
+    session.ties.granted(lease)
+    session.ties.tells(lease, b"+OK\r\n")
+    ours.close()
+    session.send(b"+OK\r\n")
+    session.sent_all(False)
+    await until(lambda: session.is_gone and (given_back or lease.told))
+    assert given_back == [lease]
+    agent.inlets.stop()

@@ -59,11 +59,12 @@ PARTS := tests/setup/parts.py
 SET_UP := 'what the tests need' '$(MAKE) -j4 ready'
 LOOKS := 'lint and types' '$(MAKE) -j2 lint lint-ansible'
 SIDE_BY_SIDE := $(BIN)/python -m pytest --durations=15 --numprocesses $(WORKERS) --dist worksteal
-IN_THE_LAB := $(LAB_VENV)/bin/python -m pytest --durations=15 tests/lab
+LAB_TESTS := $(LAB_VENV)/bin/python -m pytest --durations=15
+IN_THE_LAB := $(LAB_TESTS) tests/lab
 # The second half of all plays: on a cluster that site.yml has made and nothing else has changed.
 SECOND_HALF := $(foreach of,prechecks absent_hosts moves interrupted revoke removal debian_13 tls_later,tests/lab/test_$(of).py)
 PLAYS_1 := $(IN_THE_LAB) $(SECOND_HALF:%=--ignore=%)
-PLAYS_2 := LOCKD_LAB=lockdlab-second $(LAB_VENV)/bin/python -m pytest --durations=15 $(SECOND_HALF)
+PLAYS_2 := LOCKD_LAB=lockdlab-second $(LAB_TESTS) $(SECOND_HALF)
 PLAYS_THAT_MATTER_MOST := 'site.yml on real hosts' '$(IN_THE_LAB) -m "not thorough"'
 
 OTHER_BUILDS := 'the agent compiled' '$(MAKE) test-compiled' 'the newest Python' '$(MAKE) test-newest' \

@@ -466,6 +466,11 @@ class Lease:
         """Apps may be told that it is held, though any agent may have released it since."""
         return now_ns - self.t1_ns < _PROVEN_JUST_NOW_NS
 
+    def was_just_known(self, now_ns: int) -> bool:
+        """The same for apps of one name, who share it. Under a tenure that is handed on, it may have been
+        granted since the last proof."""
+        return now_ns - max(self.granted_ns, self.t1_ns) < _PROVEN_JUST_NOW_NS
+
     def renew_at_ns(self) -> int:
         """When to renew it: with two thirds of its TTL left, whatever the app itself has extended it to, and
         together with leases that are due within a few ms of it."""

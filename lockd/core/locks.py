@@ -366,11 +366,10 @@ class Locks:
             return
         if not lease.told:
             self.told(lease, now_ns)
-        ends_ns: int | None = now_ns + ttl_ms * NS_PER_MS
-        if lease.holder.detached and now_ns + ttl_ms * NS_PER_MS + ROUNDED_NS >= lease.deadline_ns:
-            ends_ns = None
-        if ends_ns is not None or lease.let_go_ns is not None:
-            reply = _Ending(lease, ends_ns, reply, self._renewals)
+        ends_ns = now_ns + ttl_ms * NS_PER_MS
+        ends_early = not lease.holder.detached or ends_ns + ROUNDED_NS < lease.deadline_ns
+        if ends_early or lease.let_go_ns is not None:
+            reply = _Ending(lease, ends_ns if ends_early else None, reply, self._renewals)
         # Its app relies on the whole TTL, even if this agent ends: so the masters have to have it.
         self._extend(lease, ttl_ms, reply, now_ns)
 
@@ -623,12 +622,8 @@ class Locks:
             return
         queue = self.queues.get(attempt.resource)
         if queue is not None and queue.attempt is attempt:
-            if queue.tried_for in queue.waiters:
-                cancel(queue.leaves(queue.tried_for))
-                self._campaigns.waiting -= 1
-                self._campaigns.refuse(queue.tried_for, BROKEN, now_ns)
-            self._campaigns.abandon(queue, now_ns)
-            self._campaigns.move_on(queue, now_ns)
+            waiting = [one for one in (queue.tried_for,) if one in queue.waiters]
+            self._campaigns.refuse_all(queue, waiting, BROKEN, now_ns)
 
     def drain(self, now_ns: int) -> None:
         """Grant nothing any more. What is held stays held: its holders are alive, and the next agent takes it

@@ -139,9 +139,13 @@ class Names:
             if not waiting:
                 del self._waiting[named]
 
-    def waiting(self, resource: bytes, token: bytes) -> list[Holder]:
-        """The requests of that name, all of one process, oldest first."""
-        return list(self._waiting.get((resource, token), ())) if self._waiting else []
+    def first(self, resource: bytes, token: bytes) -> Holder | None:
+        """The oldest request of that name: all of them are of one process."""
+        return next(iter(self._waiting.get((resource, token), ())), None)
+
+    def end_waiting(self, resource: bytes, token: bytes) -> list[Holder]:
+        """The requests of that name, oldest first: they have an outcome."""
+        return list(self._waiting.pop((resource, token), ())) if self._waiting else []
 
     # Requests for one of several slots
 
@@ -180,14 +184,6 @@ class Names:
         one = self.slot(resource, token)
         if one is not None and not one.requests and one.lease is None:
             del self._slots[resource, token]
-
-    def first(self, resource: bytes, token: bytes) -> Holder | None:
-        """The oldest of them."""
-        return next(iter(self._waiting.get((resource, token), ())), None)
-
-    def end_waiting(self, resource: bytes, token: bytes) -> list[Holder]:
-        """The same requests: they have an outcome."""
-        return list(self._waiting.pop((resource, token), ())) if self._waiting else []
 
     # Requests that are over
 

@@ -65,11 +65,27 @@ def no_quorum(ballot: Ballot, masters: Masters, total: int) -> Refusal:
     return Refusal(ErrorWord.NOQUORUM, " ".join(reasons) or "the answers came too late")
 
 
+def waited_ms(holder: Holder, now_ns: int) -> int:
+    return (now_ns - holder.asked_ns) // NS_PER_MS
+
+
 def waited_in_line(holder: Holder, now_ns: int) -> Refusal:
     """Its wait has ended before the masters could be asked for it."""
-    waited_ms = (now_ns - holder.asked_ns) // NS_PER_MS
-    text = f"waited {waited_ms} ms behind what apps of this host asked the masters before"
+    text = f"waited {waited_ms(holder, now_ns)} ms behind what apps of this host asked the masters before"
     return Refusal(ErrorWord.TIMEOUT, text)
+
+
+def waited_for_holder(holder: Holder, now_ns: int) -> Refusal:
+    return Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms(holder, now_ns)} ms, it is still held by another")
+
+
+def waited(holder: Holder, refusal: Refusal, now_ns: int) -> Refusal:
+    """For a request that has waited, when a try would be refused so."""
+    if refusal.code is ErrorWord.TAKEN:
+        return waited_for_holder(holder, now_ns)
+    if refusal in TRIED_AGAIN:
+        return Refusal(refusal.code, f"waited {waited_ms(holder, now_ns)} ms, {refusal.text}")
+    return refusal
 
 
 def held_here(lease: Lease, now_ns: int) -> Refusal:

@@ -23,8 +23,8 @@ from lockd.core.refusals import (
     UNLOCKED_BEFORE,
     WITHDRAWN,
     WITHOUT_SLOTS,
+    waited_ms,
 )
-from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Refusal
 
 
@@ -86,7 +86,7 @@ class Slots(Joint):
             return None
         if self._is_unlocked(self.asker, self._resource, now_ns):
             return UNLOCKED_BEFORE
-        if self._locks.knows(self._resource, token) or names.waiting(self._resource, token):
+        if self._locks.knows(self._resource, token) or names.first(self._resource, token):
             return WITHOUT_SLOTS
         one = names.slot(self._resource, token)
         if one is None:
@@ -206,8 +206,8 @@ class Slots(Joint):
 
     def _why_no_more(self, now_ns: int) -> Refusal:
         """The wait ended before all were tried."""
-        waited_ms = (now_ns - self._places[0].asked_ns) // NS_PER_MS
-        return Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, all slots that were tried are still held")
+        ms = waited_ms(self._places[0], now_ns)
+        return Refusal(ErrorWord.TIMEOUT, f"waited {ms} ms, all slots that were tried are still held")
 
     def _leave(self, now_ns: int) -> None:
         """Leave all lines, and give back extra slots."""

@@ -1634,7 +1634,7 @@ MUTATIONS = (
         "what its name was granted is told to many though it is over by then",
         4,
         CAMPAIGNS,
-        "        if is_held and now_ns - known_ns < _SHARED_FOR_NS:\n",
+        "        if is_held and lease.was_just_known(now_ns):\n",
         "        if True:\n",
         simulated=False,
     ),

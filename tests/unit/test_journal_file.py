@@ -78,42 +78,24 @@ def test_of_a_lease_of_which_a_note_failed_nothing_is_in_a_later_journal(tmp_pat
     file.close()
 
 
+@pytest.mark.parametrize("what", ["write", "pwrite"], ids=["the record", "its seal"])
 def test_one_that_can_not_be_written_is_taken_away_said_once_and_tried_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    """Without its seal, nothing could tell an older copy from it."""
     said: list[str] = []
     file = begun(tmp_path, said)
 
-    def full(_file: int, _data: bytes) -> int:
+    def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal.os, "write", full)
+        patch.setattr(journal.os, what, full)
         file.ledger.held(LEASE, LOWS_NS)
         assert not file.path.exists()
         looked_after(file)
     assert len(said) == 1
     assert "No space" in file.trouble
-    looked_after(file)
-    assert (file.trouble, held_in(file)) == ("", {LEASE.nonce})
-
-
-def test_one_whose_seal_finds_no_room_is_taken_away_and_tried_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """Nothing could tell an older copy from it."""
-    said: list[str] = []
-    file = begun(tmp_path, said)
-
-    def full(_file: int, _data: bytes, _at: int) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(journal.os, "pwrite", full)
-        file.ledger.held(LEASE, LOWS_NS)
-        assert not file.path.exists()
-        looked_after(file)
-    assert len(said) == 1
     looked_after(file)
     assert (file.trouble, held_in(file)) == ("", {LEASE.nonce})
 

@@ -27,7 +27,10 @@ from lockd.core.refusals import (
     UNCERTAIN,
     held_here,
     no_quorum,
+    waited,
+    waited_for_holder,
     waited_in_line,
+    waited_ms,
 )
 from lockd.core.tenures.places import AnswerTime, Place, Recall, RecallEnd
 from lockd.core.tenures.votes import Votes
@@ -38,25 +41,8 @@ from lockd.core.values import Chance, RedlockParameters, Refusal, Terms
 _SOON_TRIED_AGAIN = (SPLIT, SHIFTED, UNCERTAIN)
 _AT_ONCE = 16
 """How many hear the outcome that they share in one step."""
-_SHARED_FOR_NS = 100 * NS_PER_MS
-"""For how long a lease that was granted or proven is told to others of its name without asking again."""
 
 Answer = Callable[[Holder, int], None]
-_HELD = Refusal(ErrorWord.TAKEN, "held by another")
-
-
-def _waited_ms(holder: Holder, now_ns: int) -> int:
-    return (now_ns - holder.asked_ns) // NS_PER_MS
-
-
-def _waited(holder: Holder, refusal: Refusal, now_ns: int) -> Refusal:
-    """For a request that has waited, when a try would be refused so."""
-    waited_ms = _waited_ms(holder, now_ns)
-    if refusal.code is ErrorWord.TAKEN:
-        return Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, it is still held by another")
-    if refusal in TRIED_AGAIN:
-        return Refusal(refusal.code, f"waited {waited_ms} ms, {refusal.text}")
-    return refusal
 
 
 class Campaigns:
@@ -170,19 +156,19 @@ class Campaigns:
 
     def _why_given_up(self, queue: Queue, holder: Holder, now_ns: int) -> Refusal:
         refusal = queue.refusal
-        waited_ms = _waited_ms(holder, now_ns)
+        ms = waited_ms(holder, now_ns)
         if queue.passes_over(holder):
             # As far as the try came, neither a holder nor a master kept it from being granted.
-            refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms {BEHIND_OTHERS}")
+            refusal = Refusal(ErrorWord.TIMEOUT, f"waited {ms} ms {BEHIND_OTHERS}")
         elif queue.tenure is not None:
-            refusal = _waited(holder, _HELD, now_ns)
+            refusal = waited_for_holder(holder, now_ns)
         elif refusal is not None:
-            refusal = _waited(holder, refusal, now_ns)
+            refusal = waited(holder, refusal, now_ns)
         elif queue.rest is not None:
             refusal = waited_in_line(holder, now_ns)
         elif queue.attempt is not None:
             refusal = no_quorum(queue.attempt, self._masters, self._parameters.masters)
-        return refusal or Refusal(ErrorWord.NOQUORUM, f"waited {waited_ms} ms without an answer")
+        return refusal or Refusal(ErrorWord.NOQUORUM, f"waited {ms} ms without an answer")
 
     def _leaves(self, queue: Queue, holder: Holder) -> None:
         cancel(queue.leaves(holder))
@@ -605,9 +591,8 @@ class Campaigns:
     def _shares(self, lease: Lease, holder: Holder, now_ns: int) -> None:
         """It may be this one's turn much later, and any agent may have released it since: then the masters
         are asked first (rule 4)."""
-        known_ns = max(lease.granted_ns, lease.t1_ns)
         is_held = lease.standing is Standing.HELD and now_ns < lease.deadline_ns - self._min_validity_ns
-        if is_held and now_ns - known_ns < _SHARED_FOR_NS:
+        if is_held and lease.was_just_known(now_ns):
             self._turns.aside(holder.granted, lease, now_ns)
         else:
             self._asks_again(holder, lease, now_ns)
@@ -708,7 +693,7 @@ class Campaigns:
         self.answer_all(queue, joined, partial(self._refuse_as_tried, refusal), now_ns)
 
     def _refuse_as_tried(self, refusal: Refusal, holder: Holder, now_ns: int) -> None:
-        why = refusal if holder.give_up_ns is None else _waited(holder, refusal, now_ns)
+        why = refusal if holder.give_up_ns is None else waited(holder, refusal, now_ns)
         self.refuse(holder, why, now_ns)
 
     def refuse(self, holder: Holder, refusal: Refusal, now_ns: int) -> None:

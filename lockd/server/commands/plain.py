@@ -185,10 +185,7 @@ def run_in_turn(preparing: Preparing, session: Session, words: list[bytes]) -> N
         else:
             begin(prepared, partial(answer_at, session, place))
 
-    if session.is_gone:
-        start(place)
-    else:
-        session.in_turn(start, place)
+    session.in_turn(start, place)
 
 
 def answer_at(session: Session, place: Place, reply: WireReply) -> None:

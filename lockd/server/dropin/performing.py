@@ -450,7 +450,7 @@ class OneKey:
 
     def _extend_here(self, lease: Lease, value: bytes) -> None:
         left_ms = left_of(lease, boottime_ns())
-        found = Found(OWN[left_ms is None], value, left_ms)
+        found = Found(State.OWN_ENDLESS if left_ms is None else State.OWN, value, left_ms)
         if self._sets_ttl(found):
             self._set_ttl(self._says_of_others)
         else:
@@ -509,8 +509,7 @@ class OneKey:
     def _is_shown(self, found: Found) -> bool:
         """An app that reads that its own value is there may go on with the lock, so it has named it. Reading
         only that the lock is held names nothing."""
-        is_own = found.state in (State.OWN, State.OWN_ENDLESS)
-        return is_own or self._operation.outcome(found.state).reply is Special.STORED
+        return found.state in OWN or self._operation.outcome(found.state).reply is Special.STORED
 
     def _extended(self, extended: Extended | None) -> None:
         """Its app is told no deadline, and relies on the whole TTL that it asked for."""

@@ -251,16 +251,34 @@ def test_a_kept_archive_that_is_not_the_one_that_was_built_is_refused(
         wheelhouse.main()
 
 
-def test_an_archive_that_this_copy_of_the_repository_did_not_build_is_built_anew(
-    controller: Controller,
+def test_an_archive_that_this_copy_of_the_repository_did_not_build_is_not_used(
+    controller: Controller, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert wheelhouse.main() == 0
     [archive] = controller.kept()
     pack(archive, {"lockd-1-py3-none-any.whl": b"evil"})
     wheelhouse.OWN_LOCK.unlink()
+    capfd.readouterr()
+    for _ in range(2):
+        assert wheelhouse.main() == 0
+        said = json.loads(capfd.readouterr().out)
+        with tarfile.open(said["archive"]) as tar:
+            assert tar.extractfile("lockd-1-py3-none-any.whl").read() != b"evil"  # type: ignore[union-attr]
+    assert len(controller.kept()) == 2
+
+
+def test_two_copies_of_the_repository_that_keep_archives_in_one_folder_leave_each_other_s_alone(
+    controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection that was installed beside a clone, say. Each knows its own by the hash."""
     assert wheelhouse.main() == 0
-    with tarfile.open(archive) as tar:
-        assert tar.extractfile("lockd-1-py3-none-any.whl").read() != b"evil"  # type: ignore[union-attr]
+    [archive] = controller.kept()
+    first, content = wheelhouse.OWN_LOCK, archive.read_bytes()
+    monkeypatch.setattr(wheelhouse, "OWN_LOCK", tmp_path / "other.lock")
+    assert wheelhouse.main() == 0
+    assert archive.read_bytes() == content
+    monkeypatch.setattr(wheelhouse, "OWN_LOCK", first)
+    assert wheelhouse.main() == 0
 
 
 def test_what_a_controller_without_indexes_is_made_of_is_locked_by_hashes() -> None:

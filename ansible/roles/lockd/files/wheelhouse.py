@@ -62,17 +62,27 @@ def main() -> int:
     source = chosen.source.resolve()
     compiled = can_compile(chosen.python, chosen.machine, chosen.glibc)
     version = f"{own_version(source)}-{fingerprint(source, chosen.python, chosen.machine, compiled)}"
-    archive = chosen.keep / f"lockd-{version}.tar.gz"
     chosen.keep.mkdir(mode=0o755, parents=True, exist_ok=True)
     check_owner(chosen.keep)
     with (chosen.keep / "build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        archive = archive_of(version, chosen.keep)
         if not (archive.exists() and archive.name in built_here()):
             build(source, archive, chosen.python, chosen.machine, compiled)
             note(archive)
     check_archive(archive)
     print(json.dumps({"version": version, "archive": str(archive)}))
     return 0
+
+
+def archive_of(version: str, keep: Path) -> Path:
+    """Other copies of the repository may keep theirs in that folder, too, and know them by their hashes. So
+    what one has built is neither used by another nor written over."""
+    archive = keep / f"lockd-{version}.tar.gz"
+    if not archive.exists() or archive.name in built_here():
+        return archive
+    copy = hashlib.sha256(os.fsencode(HERE)).hexdigest()[:10]
+    return keep / f"lockd-{version}-of-{copy}.tar.gz"
 
 
 def check_owner(folder: Path) -> None:

@@ -436,6 +436,15 @@ class TestForNobody:
         seen = Found(4_500 * MS, "m1", R, A)
         assert broken(asked(0, 1, max_hold_ms=9_000), *self.TAKEN[1:], *told, *went_on, seen) == promises
 
+    @pytest.mark.parametrize(("host", "promises"), [("h1.2", []), ("h1.3", ["for nobody"])])
+    def test_what_nobody_was_told_of_is_renewed_by_no_later_agent_but_a_dead_one_s_extension_may_land_late(
+        self, host: str, promises: list[str]
+    ):
+        taken_over = Died(100 * MS, "h1.1"), TakenOver(200 * MS, A, B, "h1.2"), Died(400 * MS, "h1.2")
+        late, seen = Prolonged(3_000 * MS, "m1", B, host), Found(5_500 * MS, "m1", R, B)
+        tried = Tried(0, R, A, 1_000, "h1.1"), Landed(1 * MS, "m1", A, "h1.1")
+        assert broken(asked(0, 1, max_hold_ms=2_000), *tried, *taken_over, late, seen) == promises
+
 
 class TestKept:
     """What a living process was told of, over a restart of its agent."""

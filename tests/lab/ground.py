@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 # program: the Debian package that has it
@@ -27,6 +27,7 @@ _LEFT_BYTES = 6 << 30
 
 _INOTIFY_INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
 _NEIGHBOURS = Path("/proc/sys/net/ipv4/neigh/default")
+_LABS_AT_ONCE = 4
 
 
 class Unfit(Exception):
@@ -60,14 +61,22 @@ def cgroup_roots() -> list[Path]:
     return [root] if (root / "cgroup.controllers").exists() else []
 
 
+def allow_watches(hosts: int) -> None:
+    """The kernel lets a user have 128 instances of inotify, and systemd with its services takes some ten on
+    each host. Without one a host doesn't boot, or its Prometheus has no targets. It stays so until this
+    machine boots: other labs may run by the time this one ends."""
+    wanted = 32 * hosts * _LABS_AT_ONCE
+    if int(_INOTIFY_INSTANCES.read_text()) < wanted:
+        with suppress(OSError):  # where that is not ours to change, one lab finds room
+            _INOTIFY_INSTANCES.write_text(str(wanted))
+
+
 @contextmanager
 def many_hosts(count: int) -> Iterator[None]:
-    """The kernel lets a user have 128 instances of inotify, and systemd with its services takes some ten. All
-    namespaces together may know 1,024 neighbours, and each app host has seven: the masters, the monitoring
-    host and the controller, which know it as well. More than a dozen hosts need more while they run."""
-    wanted = {_INOTIFY_INSTANCES: 32 * count}
+    """All namespaces together may know 1,024 neighbours, and each app host has seven: the masters, the
+    monitoring host and the controller, which know it as well. Many hosts need more while they run."""
     # The least that is kept, and from where on some, then all that is too much is forgotten.
-    wanted |= {_NEIGHBOURS / f"gc_thresh{step}": 32 * count * step for step in (1, 2, 3)}
+    wanted = {_NEIGHBOURS / f"gc_thresh{step}": 32 * count * step for step in (1, 2, 3)}
     before = {setting: setting.read_text() for setting in wanted}
     for setting, least in wanted.items():
         setting.write_text(str(max(int(before[setting]), least)))

@@ -122,6 +122,7 @@ class Lab:
     def up(self, only: Sequence[str] | None = None) -> None:
         """Fresh hosts, whatever was there before; returns when they have booted and let us in by ssh."""
         ground.require()
+        ground.allow_watches(len(self.addresses))
         image.root(self.release)
         self.down()
         self._make_folder()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from lockd.core.leases import Lease
+from lockd.core.locks import Locks
 from lockd.core.turns import Turns
 from lockd.server import inlets as inlets_module
 from lockd.server import session as session_module
+from lockd.server.endings import Endings
 from lockd.server.inlets import Inlet, Inlets
 from lockd.server.session import Session
 from lockd.server.turns import AT_ONCE_NS, BITE_NS, TURN_NS, LoopTurns
@@ -383,13 +385,23 @@ async def test_what_the_end_of_a_session_takes_is_done_as_it_is_read(agent: Arou
     assert not agent.incidents.failures
 
 
+class UntoldLocks(Locks):
+    """What core would do with a lease of which its app has not read is only noted."""
+
+    def __init__(self, untold: Callable[[Lease], None]) -> None:
+        self._untold = untold
+
+    def untold(self, lease: Lease, now_ns: int) -> None:
+        self._untold(lease)
+
+
 async def test_one_whose_write_has_failed_has_not_read_it_though_its_end_is_clean(
     agent: AroundSessions,
 ) -> None:
     """It closed before that was written, and both come to light in one turn of the loop. Only its transport
     knows, and tells so in the next one."""
     given_back = list[Lease]()
-    agent.locks.untold = lambda lease, _now_ns: given_back.append(lease)
+    agent.endings = Endings(UntoldLocks(given_back.append), agent.turns)
     loop = asyncio.get_running_loop()
     agent.inlets.start(loop)
     ours, its = socket.socketpair()

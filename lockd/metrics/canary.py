@@ -38,7 +38,7 @@ class CanaryMetrics(Measured):
         self._worked_s: float | None = None
         self.trouble = CanaryTrouble()
 
-    @gauge("How often the agent takes and releases its canary lock; 0: never.")
+    @gauge("How often the agent takes, extends and releases its canary lock; 0: never.")
     def canary_interval_seconds(self) -> float:
         return self._current.config.canary_ms / 1e3
 

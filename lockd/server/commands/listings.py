@@ -141,8 +141,8 @@ class Listings:
             "max_ttl_ms, notices",
             promise=(
                 "list of maps: `name`, `address`, `state`, `vote`: 1 if it has one and refuses nothing that "
-                "is asked for with `LOCK`, `EXTEND` or `UNLOCK`, `reason`, `rtt_us`, `clock_offset_us`, `version`, `max_ttl_ms`, `notices`: 1 "
-                "where it tells this agent whose turn it is"
+                "is asked for with `LOCK`, `EXTEND` or `UNLOCK`, `reason`, `rtt_us`, `clock_offset_us`, "
+                "`version`, `max_ttl_ms`, `notices`: 1 where it tells this agent whose turn it is"
             ),
         )
     )

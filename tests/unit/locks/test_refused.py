@@ -123,11 +123,13 @@ def test_a_minority_that_refuses_extensions_is_in_no_way(host: Host) -> None:
 
 def test_nothing_is_handed_on_that_can_not_be_renewed(host: Host) -> None:
     app = host.locked(ttl_ms=60_000)
-    waits = host.lock(wait_ms=1_000, ttl_ms=60_000)
-    refusing_extensions(host)
+    second, third = (host.lock(wait_ms=1_000, ttl_ms=60_000) for _ in range(2))
     assert host.unlocked(app).code == "done"
+    assert second.code == "granted"
+    refusing_extensions(host)
+    assert host.unlocked(second).code == "done"
     host.pass_ms(1_500)
-    assert waits.code == "NOQUORUM"
+    assert third.code == "NOQUORUM"
     assert host.shown() == [None] * 5
 
 

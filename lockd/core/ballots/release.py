@@ -130,9 +130,9 @@ class Release(Ballot):
         return self.deleted + self.missing + self.unknown >= self._quorum
 
     def weigh(self, now_ns: int) -> None:
-        """A lease that is held is on a quorum: where that says that it isn't there, another release was first,
-        or it had been lost, and what this one deletes on the others is no longer anybody's. So one app is told
-        that it has released it, whatever order the answers come in (rule 2)."""
+        """A lease that is held is on a quorum: where that says that it isn't there, another release was
+        first, or it had been lost, and what this one deletes on the others is no longer anybody's. So one app
+        is told that it has released it, in whatever order the answers come (rule 2)."""
         if self.missing >= self._quorum:
             self.settle(ReleaseOutcome.NOT_THERE, now_ns)
         elif self.deleted + self.unknown >= self._quorum or not self.pending:

@@ -47,20 +47,22 @@ def one_line(text: str) -> str:
     return f"{line}…" if len(text) > _LINE_CHARS else line
 
 
-# From a script, Redis 6.2 puts it behind "ERR Error running script (…): …: -", and what a user may not run
-# is said without such a word there.
+# From a script, Redis 6.2 puts it behind "ERR Error running script (…): …: -". What a user may not run, and
+# what nobody may, is said without such a word there.
 _REFUSES_ALL = re.compile(
     r"(?:ERR Error running script .*: -)?"
     r"(OOM|MISCONF|READONLY|NOREPLICAS|NOPERM|NOAUTH|LOADING|BUSY|MASTERDOWN|CLUSTERDOWN)\b"
-    r"|ERR unknown command|ERR .*(?:ACL failure in script|user executing the script can't run)"
+    r"|ERR .*(?:(ACL failure in script|user executing the script can't run)|[Uu]nknown (?:Redis )?command)"
 )
 
 
 def refuses_all(error: str) -> str:
-    """In a word, why a master that answers with this error gives no vote to anybody; '': the error may be
-    about one key, which anything may be written to."""
+    """In a word, why a master that answers with this error refuses the same to everybody; '': the error may
+    be about one key, which anything may be written to."""
     found = _REFUSES_ALL.match(error)
-    return "" if found is None else found[1] or "ERR"
+    if found is None:
+        return ""
+    return found[1] or ("NOPERM" if found[2] else "unknown command")
 
 
 class Flaw(StrEnum):

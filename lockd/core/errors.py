@@ -72,7 +72,9 @@ class ErrorWord(StrEnum):
         ForApps(
             "too few masters have a vote, or answered in time. With `WAIT` the agent retries until the "
             "`WAIT` ends. The first try always gets `timeouts.master_ms`. Also a reply to `EXTEND` if the "
-            "agent that granted the lease has put it back on masters: then only that agent can extend it",
+            "agent that granted the lease has put it back on masters: then only that agent can extend it. "
+            "Also a reply to `UNLOCK` if masters refuse it: the lease is over, and others get it at its TTL "
+            "at the latest. Also a reply to `LOCK` if the masters that grant it refuse to extend it",
             "treat it as an outage: run `lockctl doctor`. If the lease was put back, extend it on the host "
             "that granted it, or stop before its deadline",
             "m1=reason …",

@@ -13,7 +13,7 @@ from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks
 from lockd.core.fences import SANE_MOST
 from lockd.core.identities import Identity
-from lockd.core.link import Link
+from lockd.core.link import EXTEND, Link
 from lockd.core.membership import Configured, MasterFacts, OtherMaster, State, judge, longest_possible_ttl_ms
 from lockd.core.notices import Notice
 from lockd.core.slewing import Reading, Slewing
@@ -126,9 +126,12 @@ class Fleet(Generic[AnyLink]):
         return self.voters.voting
 
     def giving(self) -> int:
-        """Those of them that did not refuse the last vote that they were asked for. An error such as OOM,
-        MISCONF or NOREPLICAS refuses it, and one about a single key does not."""
+        """Those of them that refuse nothing that they are asked for. An error such as OOM, MISCONF or NOPERM
+        refuses it, and one about a single key does not."""
         return self.voters.voting & ~sum(link.bit for link in self._up if link.refuses)
+
+    def refusing_extensions(self) -> int:
+        return sum(link.bit for link in self._up if EXTEND in link.refuses)
 
     def barred_by_clock(self) -> int:
         return self.voters.barred & self.voters.up
@@ -301,5 +304,5 @@ class Fleet(Generic[AnyLink]):
         if distrust := self.voters.distrust[link.index]:
             return distrust
         if link.refuses:
-            return f"it refuses votes: {link.refuses}"
+            return "it refuses " + ", ".join(f"{kind}: {why}" for kind, why in sorted(link.refuses.items()))
         return "" if link.introduced else "not introduced yet"

@@ -38,6 +38,9 @@ class Masters(Protocol):
     def voting(self) -> int:
         """The masters that have a vote now, as bits."""
 
+    def refusing_extensions(self) -> int:
+        """The masters that answer each extension with an error, as far as is known, as bits."""
+
     def barred_by_clock(self) -> int:
         """The masters that have no vote only because of their clocks (rule 11), as bits."""
 

@@ -20,7 +20,16 @@ from lockd.build import mypyc_attr
 from lockd.core.admission import Elsewhere, Numbered
 from lockd.core.answers import Flaw, Nonsense, flaw_of, is_of_release, one_line, refuses_all
 from lockd.core.ballots.attempt import Attempt
-from lockd.core.ballots.ballot import MISCOUNTS, NO_IDENTITY, NO_LEASE, TTL_TOO_LONG, YES, Ballot
+from lockd.core.ballots.ballot import (
+    ELSEWHERE,
+    MISCOUNTS,
+    NO_IDENTITY,
+    NO_LEASE,
+    PUT_BACK,
+    TTL_TOO_LONG,
+    YES,
+    Ballot,
+)
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
@@ -36,6 +45,12 @@ from lockd.core.stakes import Stock
 from lockd.core.validity import NEVER_NS, NS_PER_MS
 
 _VOTES = frozenset((Attempt, FenceRound, Extension, PutBack))
+LOCK, EXTEND, UNLOCK = "LOCK", "EXTEND", "UNLOCK"
+_KIND_OF = {Attempt: LOCK, FenceRound: LOCK, PutBack: LOCK, Extension: EXTEND, Release: UNLOCK}
+"""What apps call what these are for. A master may refuse one kind, by a right that it doesn't give or a
+command that it doesn't have, and do all others."""
+_WRITTEN = {Attempt: (YES,), Extension: (YES, ELSEWHERE, PUT_BACK)}
+"""The answers behind which a master has done all that it needs for their kind: it does not refuse that."""
 _REFUSED = {
     NO_IDENTITY: "no_identity",
     TTL_TOO_LONG: "ttl_above_ceiling",
@@ -152,8 +167,9 @@ class Link:
         self.reason = "not connected yet"
         self.facts: MasterFacts | None = None
         self.introduced = False
-        self.refuses = ""
-        """With what error it refuses all votes on this connection; '': it gives them."""
+        self.refuses: dict[str, str] = {}
+        """What it refuses to everybody on this connection, by kind, and with what error. Other threads read
+        this: it is replaced as a whole."""
         self.blank_since_ns: int | None = None
         self.numbered: Numbered | None = None
         """While it is being admitted: the number that was written on the others."""
@@ -296,8 +312,8 @@ class Link:
         # A master that refuses a try says which lease it has.
         holder_nonce = reply.pop() if len(reply) == 4 else b""
         status, value, master_us = reply
-        if self.refuses:
-            self._refuses_votes("", now_ns)
+        if self.refuses and status in _WRITTEN.get(ballot.__class__, ()):
+            self._does(_KIND_OF[ballot.__class__], now_ns)
         if self._watch.observe(sent_ns, now_ns, master_us):
             listener.weigh(now_ns)
         if status == NO_IDENTITY and self._looks_first(ballot, payload, sent_ns):
@@ -346,6 +362,8 @@ class Link:
         if self._debts.asked and self._debts.was_answered(release):
             self.give_back_more(now_ns)
         if is_of_release(reply):
+            if self.refuses and reply:
+                self._does(UNLOCK, now_ns)
             release.answered(self.index, reply, 0, True, now_ns)
             return
         # It is not known what the release did, so it is still a debt (rule 3).
@@ -385,20 +403,25 @@ class Link:
             self._scripts_are_gone(now_ns)
             return
         why = refuses_all(error)
+        if why:
+            self._refuses_now(self.refuses | {_KIND_OF[ballot.__class__]: why}, now_ns)
+        if isinstance(ballot, Release):
+            ballot.erring |= self.bit
+        elif ballot.pending & self.bit:
+            self._listener.not_counted(self, "error")
         if is_debt(ballot):
             # It is still a debt (rule 3).
             self._keep(ballot, payload)
-        elif ballot.pending & self.bit and not isinstance(ballot, Release):
-            self._listener.not_counted(self, "error")
-            if why:
-                self._refuses_votes(why, now_ns)
         self._unanswered(ballot, f"error {why or error.split(' ', 1)[0]}", now_ns)
         self.look_closer()
 
-    def _refuses_votes(self, error: str, now_ns: int) -> None:
-        """It is asked all the same: nothing else shows when it votes again."""
-        before, self.refuses = self.refuses, error
-        if bool(before) != bool(error):
+    def _does(self, kind: str, now_ns: int) -> None:
+        self._refuses_now({other: why for other, why in self.refuses.items() if other != kind}, now_ns)
+
+    def _refuses_now(self, refuses: dict[str, str], now_ns: int) -> None:
+        """It is asked all the same: nothing else shows when it does that again."""
+        before, self.refuses = self.refuses, refuses
+        if before != refuses:
             self._listener.state_changed(self, now_ns)
 
     def _scripts_are_gone(self, now_ns: int) -> None:
@@ -447,7 +470,7 @@ class Link:
         asked."""
         self._heard_ns = now_ns
         self._is_there = True
-        self._dropped = self.refuses = ""
+        self._dropped, self.refuses = "", {}
         self._unfit = self._session_began = False
 
     def session_to_end(self) -> int | None:

@@ -617,7 +617,7 @@ class Locks:
         ballot.ends(Ended.BROKEN)
         ballot.refused(BROKEN)
         self._handing_on.broke(ballot, now_ns)
-        attempt = ballot.attempt if isinstance(ballot, FenceRound) else ballot
+        attempt = ballot.attempt if isinstance(ballot, FenceRound | Extension) else ballot
         if not isinstance(attempt, Attempt):
             return
         queue = self.queues.get(attempt.resource)

@@ -8,6 +8,7 @@ app that has not heard that its UNLOCK worked asks again, and hears it then.
 
 from typing import Protocol
 
+from lockd.core.errors import ErrorWord
 from lockd.core.leases import Holder, Lease
 from lockd.core.slot_names import whole_of
 from lockd.core.tables import Table
@@ -30,7 +31,7 @@ class Over:
     """A request that was unlocked, with the outcome for all that ask. core.values.Reply.
 
     worked: None until the outcome is known. It also stays None for a request that was not here, and masters
-    are asked about it again.
+    are asked about it again. So they are where they refused it: they may do it by now.
     """
 
     __slots__ = ("_asking", "_refusal", "is_here", "until_ns", "worked")
@@ -45,6 +46,8 @@ class Over:
     @property
     def answers(self) -> bool:
         """Whether this agent answers when the app asks again."""
+        if self._refusal is not None and self._refusal.code is ErrorWord.NOQUORUM:
+            return False
         return self.is_here or self.worked is True
 
     def tell(self, reply: Reply) -> None:

@@ -1,6 +1,7 @@
 """Why an app does not get what it asked for, in words."""
 
-from lockd.core.ballots.ballot import Ballot
+from lockd.core.ballots.ballot import Ballot, bits
+from lockd.core.ballots.release import Release
 from lockd.core.errors import ErrorWord
 from lockd.core.interfaces import Masters
 from lockd.core.leases import Holder, Lease
@@ -59,10 +60,22 @@ def no_quorum(ballot: Ballot, masters: Masters, total: int) -> Refusal:
     voting = masters.voting()
     for master in range(total):
         if master in ballot.silent:
-            reasons.append(f"{masters.name(master)}={ballot.silent[master].replace(' ', '-')}")
+            reasons.append(_silent(ballot, master, masters))
         elif not (ballot.asked & voting) >> master & 1:
             reasons.append(masters.why_not(master))
     return Refusal(ErrorWord.NOQUORUM, " ".join(reasons) or "the answers came too late")
+
+
+def refused_by(release: Release, masters: Masters) -> Refusal:
+    """So many masters answered a release with an error that its resource is not free."""
+    reasons = " ".join(_silent(release, master, masters) for master in bits(release.erring))
+    return Refusal(
+        ErrorWord.NOQUORUM, f"{reasons}: it ends at its TTL at the latest, and its agent asks them until then"
+    )
+
+
+def _silent(ballot: Ballot, master: int, masters: Masters) -> str:
+    return f"{masters.name(master)}={ballot.silent[master].replace(' ', '-')}"
 
 
 def waited_ms(holder: Holder, now_ns: int) -> int:

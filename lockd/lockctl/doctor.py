@@ -226,13 +226,14 @@ def examine(ask: Ask, socket_path: str, config_path: str | None = None) -> list[
     findings = check_socket(SocketFile.at(socket_path))
     try:
         agent = _ask_agent(ask)
-        masters = [MasterRow.from_row(row) for row in ask("MASTERS")]
         held = [LeaseRow.from_row(row) for row in ask("LOCKS", "*", "LOCAL") if not row.get("lost")]
         connected = Connected.from_info(ask("INFO", "processes"))
         spoilt = _no_leases(ask)
+        canary = fly_canary(ask)
+        # Behind the trial: it shows what they refuse.
+        masters = [MasterRow.from_row(row) for row in ask("MASTERS")]
     except (Refused, Unreachable) as error:
         return [*findings, no_answer(error)]
-    canary = fly_canary(ask)
     configured = None if config_path is None else ConfigFile.at(config_path)
     return [
         *findings,
@@ -274,7 +275,7 @@ def _no_leases(ask: Ask) -> list[str]:
 
 
 def fly_canary(ask: Ask, times: int = 2) -> CanaryRun:
-    """Lock and release a resource that nobody else uses, as an app would."""
+    """Lock, extend and release a resource that nobody else uses, as an app would."""
     resource = f"lockctl-doctor:{sockets.gethostname()}:{os.getpid()}"
     grants: list[Grant] = []
     try:
@@ -282,6 +283,7 @@ def fly_canary(ask: Ask, times: int = 2) -> CanaryRun:
             asked_ns = boottime_ns()
             lease = ask("LOCK", resource, CANARY_TTL_MS, "DETACHED")
             grants.append(Grant(asked_ns, boottime_ns(), CANARY_TTL_MS, lease["fence"], lease["deadline_ns"]))
+            ask("EXTEND", resource, lease["token"], CANARY_TTL_MS)
             ask("UNLOCK", resource, lease["token"])
     except (Refused, Unreachable) as error:
         return CanaryRun(tuple(grants), error)
@@ -465,6 +467,8 @@ def _then(master: MasterRow, admit: str) -> str:
         return admit.format(name=master.name)
     if master.state == "outdated":
         return _as_operator(f"master admit {master.name}")
+    if master.reason.startswith("it refuses "):
+        return "see LockdVotesRefused.md"
     return _THEN.get(master.state, "see the agent's log")
 
 
@@ -557,17 +561,17 @@ def check_versions(masters: Sequence[MasterRow]) -> list[Finding]:
 
 
 def check_canary(canary: CanaryRun) -> list[Finding]:
-    """Can a lock be taken and released?"""
+    """Can a lock be taken, extended and released?"""
     if canary.trouble is None:
         slowest_us = max(grant.took_us for grant in canary.grants)
         return [
             Finding(
                 "lock",
                 Severity.OK,
-                f"taken and released {len(canary.grants)} times, in {slowest_us / 1000:.1f} ms",
+                f"taken, extended and released {len(canary.grants)} times, in {slowest_us / 1000:.1f} ms",
             )
         ]
-    what = f"a lock could not be taken and released: {canary.trouble}"
+    what = f"a lock could not be taken, extended and released: {canary.trouble}"
     if isinstance(canary.trouble, Refused) and canary.trouble.code in _NOT_FOR_THIS_USER:
         return [
             Finding("lock", Severity.WARNING, what, "run this as a user who may lock: it may work for others")

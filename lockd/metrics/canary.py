@@ -1,4 +1,4 @@
-"""The state of the canary: the lock that the agent takes and gives back by itself."""
+"""The state of the canary: the lock that the agent takes, extends and gives back by itself."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class CanaryMetrics(Measured):
         self._worked_s: float | None = None
         self.trouble = CanaryTrouble()
 
-    @gauge("How often the agent takes and releases its canary lock; 0: never.")
+    @gauge("How often the agent takes, extends and releases its canary lock; 0: never.")
     def canary_interval_seconds(self) -> float:
         return self._current.config.canary_ms / 1e3
 
     canary_seconds = timed(
-        "Time from the canary's LOCK to the end of its UNLOCK, or to its refusal.",
+        "Time from the canary's LOCK, by its EXTEND, to the end of its UNLOCK, or to what was refused.",
         _sung,
         by="outcome",
     )
@@ -57,19 +57,20 @@ class CanaryMetrics(Measured):
         return self._worked_s
 
     def worked(self, took_ns: int) -> None:
-        """Its lock was taken and given back in this time."""
+        """Its lock was taken, extended and given back in this time."""
         self.canary_seconds[GRANTED].observe(took_ns)
         self._worked_s = time.time()
         self.trouble = CanaryTrouble()
 
     def refused(self, refusal: Refusal, took_ns: int) -> None:
+        """Its lock was not granted, or could not be extended."""
         self.canary_seconds[outcome_of(refusal.code)].observe(took_ns)
         self._fails(refusal.code, str(refusal))
 
-    def unreleased(self, took_ns: int) -> None:
+    def unreleased(self, refusal: Refusal, took_ns: int) -> None:
         """Its lock was taken, and the release was not confirmed."""
         self.canary_seconds[_UNRELEASED].observe(took_ns)
-        self._fails("UNRELEASED", "its release was not confirmed")
+        self._fails("UNRELEASED", f"its release was not confirmed: {refusal}")
 
     def stopped(self) -> None:
         """There is none any more. When it last worked would only get older, and look like trouble."""

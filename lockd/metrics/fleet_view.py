@@ -18,11 +18,11 @@ class FleetView(Measured):
         self._links = {link.master.name: link for link in fleet.links}
         self._facts = {name: link.facts for name, link in self._links.items()}
 
-    @gauge("Masters that have a vote, and gave the last one that they were asked for.")
+    @gauge("Masters that have a vote, and refuse no LOCK, EXTEND or UNLOCK.")
     def masters_voting(self) -> int:
         return self._voting.bit_count()
 
-    @gauge("Whether a master has a vote, and gave the last one that it was asked for: 1 or 0.", by="master")
+    @gauge("Whether a master has a vote, and refuses no LOCK, EXTEND or UNLOCK: 1 or 0.", by="master")
     def master_vote(self) -> dict[str, int]:
         return {name: self._voting >> link.index & 1 for name, link in self._links.items()}
 

@@ -131,7 +131,7 @@ class Agent:
         )
         self.metrics.attach(self.fleet, self.locks, lambda: self.quotas.all.connections)
         self.metrics.agent.limits_in_use = self.quotas.in_use
-        self._logged_states: dict[str, tuple[State, str]] = {}
+        self._logged_states: dict[str, tuple[State, bool, dict[str, str]]] = {}
         self._beaten_s = time.monotonic()
         self._started_s = time.monotonic()
         self._stop = asyncio.Event()
@@ -455,7 +455,7 @@ class Agent:
         if self.shared.stopped:
             return
         reason = self.fleet.refusal_of(link)
-        before, now = self._logged_states.get(link.master.name), (link.state, "" if not reason else "no vote")
+        before, now = self._logged_states.get(link.master.name), (link.state, bool(reason), link.refuses)
         if before == now:
             return
         self._logged_states[link.master.name] = now

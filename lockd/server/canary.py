@@ -1,8 +1,9 @@
-"""The canary: a lock that the agent takes and gives back by itself, in the same way as apps' locks.
+"""The canary: a lock that the agent takes, extends and gives back by itself, in the same way as apps' locks.
 
-It tells whether locking works while no app asks, and keeps ratios meaningful when few do. It is cheap (one
-lock each time, none overlapping), it never waits, and its resource is only this agent's: no app and no other
-agent stands in its way, nor it in theirs.
+It tells whether locking works while no app asks, and keeps ratios meaningful when few do. It asks the masters
+for each kind of thing that they may refuse by itself: where they grant and refuse extensions, a host that
+locks only briefly would not know. It is cheap (one lock each time, none overlapping), it never waits, and its
+resource is only this agent's: no app and no other agent stands in its way, nor it in theirs.
 """
 
 import asyncio
@@ -26,10 +27,7 @@ _TTL_MS = 2_000
 
 
 class _Song:
-    """One try: core's `Holder`, and its `Reply` for the release.
-
-    refusal: why there was no lease; released: giving it back was confirmed.
-    """
+    """One try: core's `Holder`. refusal: why there was no lease."""
 
     label = CANARY
     account = HOUSE
@@ -50,10 +48,8 @@ class _Song:
         self.ttl_ms = self.max_hold_ms = ttl_ms
         self.asked_ns = now_ns
         self.answered = asyncio.Event()
-        self.over = asyncio.Event()
         self.lease: Lease | None = None
         self.refusal: Refusal | None = None
-        self.released = False
 
     def granted(self, lease: Lease, now_ns: int) -> None:
         self.lease = lease
@@ -62,11 +58,6 @@ class _Song:
     def refused(self, refusal: Refusal) -> None:
         self.refusal = refusal
         self.answered.set()
-        self.over.set()
-
-    def done(self, lease: Extended | None) -> None:
-        self.released = True
-        self.over.set()
 
     def renewed(self, lease: Lease) -> None:
         """Not before it is given back."""
@@ -76,6 +67,21 @@ class _Song:
 
     def ended(self, lease: Lease) -> None:
         """It has no session that would have to know."""
+
+
+class _Answer:
+    """To an EXTEND or UNLOCK of its lease: core's `Reply`."""
+
+    def __init__(self) -> None:
+        self.came = asyncio.Event()
+        self.refusal: Refusal | None = None
+
+    def done(self, lease: Extended | None) -> None:
+        self.came.set()
+
+    def refused(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        self.came.set()
 
 
 class Canary:
@@ -121,29 +127,33 @@ class Canary:
         self._changed.set()
 
     async def sing(self) -> None:
-        """Take the lock, give it back, and count the outcome."""
+        """Take the lock, extend it, give it back, and count the outcome."""
         config = self._current.config
         ttl_ms = max(config.min_ttl_ms, min(_TTL_MS, config.max_ttl_ms))
         song = _Song(self._resource, self._owner, ttl_ms, boottime_ns())
         self._locks.lock(song, song.asked_ns)
         await song.answered.wait()
+        extended, released = _Answer(), _Answer()
         if song.lease is not None:
-            self._locks.unlock(self._resource, song.lease.token, song, boottime_ns())
-        await song.over.wait()
+            token = song.lease.token
+            self._locks.extend(self._resource, token, ttl_ms, extended, boottime_ns())
+            await extended.came.wait()
+            self._locks.unlock(self._resource, token, released, boottime_ns())
+            await released.came.wait()
         took_ns = boottime_ns() - song.asked_ns
-        if song.lease is not None and not song.released:
-            self._metrics.unreleased(took_ns)
-        elif song.refusal is not None:
-            self._metrics.refused(song.refusal, took_ns)
+        refusal = song.refusal or extended.refusal
+        if refusal is not None:
+            self._metrics.refused(refusal, took_ns)
+        elif released.refusal is not None:
+            self._metrics.unreleased(released.refusal, took_ns)
         else:
             self._metrics.worked(took_ns)
-        self._tell(song)
+        self._tell(refusal or released.refusal)
 
-    def _tell(self, song: _Song) -> None:
+    def _tell(self, refusal: Refusal | None) -> None:
         """Log when it falls silent and when it sings again, not each time."""
-        silent = not song.released
-        if silent and not self._silent:
-            self._log.warning("canary_failed", why=str(song.refusal or "its release was not confirmed"))
-        elif self._silent and not silent:
+        if refusal is not None and not self._silent:
+            self._log.warning("canary_failed", why=str(refusal))
+        elif self._silent and refusal is None:
             self._log.info("canary_works")
-        self._silent = silent
+        self._silent = refusal is not None

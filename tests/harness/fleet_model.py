@@ -70,14 +70,23 @@ class Push:
     notice: bytes
 
 
+@dataclass(frozen=True)
+class ErrorReply:
+    """An error on its way."""
+
+    text: str
+
+
 class Master:
-    """One Redis with lockd's scripts. `ahead_us` is how far its wall clock is off."""
+    """One Redis with lockd's scripts. `ahead_us` is how far its wall clock is off. errors: what it answers to
+    ballots of a kind instead."""
 
     def __init__(self, time: Time, identity: Identity) -> None:
         self.time = time
         self.name = identity.name
         self.ahead_us = 0
         self.role = "master"
+        self.errors: dict[type[Ballot], str] = {}
         self.store = Store()
         self.store.identify("", identity.fields, {})
         self.notifies: list[tuple[bytes, Link]] = []
@@ -112,6 +121,8 @@ class Master:
     def run(self, ballot: Ballot, members_digest: bytes) -> Any:
         """What the script of this ballot answers: to a vote status, value, time_us, and the nonce that
         refuses it."""
+        if type(ballot) in self.errors:
+            return ErrorReply(self.errors[type(ballot)])
         answer = self._answer(ballot, members_digest)
         self.deliver()
         return answer
@@ -279,6 +290,9 @@ class Fleet(core_fleet.Fleet[Link]):
         reply = link.replies.popleft()
         if isinstance(reply, Push):
             link.noticed(reply.notice, self.time.now_ns)
+        elif isinstance(reply, ErrorReply):
+            link.heard(reply.text, self.time.now_ns, is_error=True)
+            return  # it looks at the master a while later
         else:
             link.heard(reply, self.time.now_ns)
         if link.is_to_look:
@@ -655,6 +669,14 @@ class Host:
         for link in self._links(masters):
             self.fleet.masters[link.index].role = role
             link.look_again()
+
+    def refuse(self, kind: type[Ballot], *masters: int) -> None:
+        """These do nothing of that kind, by a right that their users lack; all others do it again."""
+        refusing = self._links(masters) if masters else []
+        for link, master in zip(self.fleet.links, self.fleet.masters, strict=True):
+            master.errors.pop(kind, None)
+            if link in refusing:
+                master.errors[kind] = "NOPERM this user has no permissions to run this command"
 
     def renumber(self, name: str, *masters: int) -> None:
         """On these the next machine of this name is the member, and the agent has looked (rule 8)."""

@@ -87,7 +87,7 @@ def test_the_canary_calls_an_outage_an_outage_and_sings_again_after_it(make_clus
     masters = [redis.Redis(host="127.0.0.1", port=master.port) for master in cluster.masters[:2]]
     for master in masters:
         master.config_set("maxmemory", "1")
-    seen(cluster, "1 of 3 masters", "it refuses votes: OOM", "<title>BAD: ")
+    seen(cluster, "1 of 3 masters", "it refuses LOCK: OOM", "<title>BAD: ")
     eventually(lambda: sung("unavailable") >= 3)
     assert sung("contended") == 0
     eventually(lambda: silences() == 1, what="it says so once, however often it fails")

@@ -25,7 +25,7 @@ from tests.sim.world import Clock, Process, World
 
 HANG_UP = "hang up"
 LOST = "connection lost"
-ERROR = "error"
+ERROR = "MISCONF its disk is full"
 
 
 @dataclass(frozen=True, slots=True)

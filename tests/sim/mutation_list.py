@@ -50,6 +50,7 @@ def one(
 
 ATTEMPT = "lockd/core/ballots/attempt.py"
 EXTENSION = "lockd/core/ballots/extension.py"
+RELEASE_BALLOT = "lockd/core/ballots/release.py"
 FENCE_ROUND = "lockd/core/ballots/fence_round.py"
 ADMISSION = "lockd/core/admission.py"
 ADMITTING = "lockd/core/changes/admitting.py"
@@ -193,7 +194,7 @@ MUTATIONS = (
                 "key.expires_ms = max(key.expires_ms, now_ms + ttl_ms)",
                 "key.expires_ms = now_ms + ttl_ms",
             ),
-            Edit(EXTEND_LUA, "if lasts_ms < ttl_ms then", "if true then"),
+            Edit(EXTEND_LUA, "math.max(call('PTTL', KEYS[1]), ttl_ms)", "ttl_ms"),
         ),
     ),
     one(
@@ -1349,8 +1350,8 @@ MUTATIONS = (
         (
             Edit(
                 HANDING_ON,
-                "if tenure.shown or not tenure.was_proven_lately(now_ns):",
-                "if not tenure.was_proven_lately(now_ns):",
+                "if tenure.shown or not tenure.was_proven_lately(now_ns) or",
+                "if not tenure.was_proven_lately(now_ns) or",
             ),
         ),
         simulated=False,
@@ -1407,8 +1408,32 @@ MUTATIONS = (
         "what was taken away by force elsewhere is handed on for as long as it lasts",
         6,
         HANDING_ON,
-        "if tenure.shown or not tenure.was_proven_lately(now_ns):",
-        "if tenure.shown:",
+        "if tenure.shown or not tenure.was_proven_lately(now_ns) or",
+        "if tenure.shown or",
+        simulated=False,
+    ),
+    one(
+        "a session lock is granted that can't be renewed",
+        13,
+        CAMPAIGNS,
+        "if holder.detached or self._votes.can_renew:",
+        "if holder:",
+        simulated=False,
+    ),
+    one(
+        "each of two releases of one lease is told that it has done it",
+        2,
+        RELEASE_BALLOT,
+        "        if self.missing >= self._quorum:",
+        "        if self.missing >= self._quorum and not self.deleted:",
+        simulated=False,
+    ),
+    one(
+        "what can't be renewed is handed on",
+        13,
+        HANDING_ON,
+        " or not self._votes.can_renew:",
+        ":",
         simulated=False,
     ),
     one(
@@ -2038,8 +2063,8 @@ MUTATIONS = (
         "a try that fails costs its host the place where it got votes",
         13,
         CAMPAIGNS,
-        "place = queue.place if attempt.place and",
-        "place = queue.place if b'' and",
+        "goes_on = attempt.place and",
+        "goes_on = b'' and",
         simulated=False,
     ),
     Mutation(

@@ -1,4 +1,4 @@
-"""The canary: what it counts and logs of each way in which its lock may end."""
+"""The canary: what it asks for, and what it counts and logs of each way in which its lock may end."""
 
 from __future__ import annotations
 
@@ -21,13 +21,17 @@ NOQUORUM = Refusal(ErrorWord.NOQUORUM, "m1=down")
 
 
 class FakeLocks:
-    """Answers each LOCK and each UNLOCK as it was told to, in the turn in which it is asked, as core does."""
+    """Answers each LOCK, EXTEND and UNLOCK as it was told to, in the turn in which it is asked, as core
+    does."""
 
     draining = False
 
-    def __init__(self, lock: Refusal | None = None, unlock: Refusal | None = None) -> None:
-        self.lock_refusal, self.unlock_refusal = lock, unlock
+    def __init__(
+        self, lock: Refusal | None = None, extend: Refusal | None = None, unlock: Refusal | None = None
+    ) -> None:
+        self.lock_refusal, self.extend_refusal, self.unlock_refusal = lock, extend, unlock
         self.resources: list[bytes] = []
+        self.released: list[bytes] = []
 
     def lock(self, holder: Any, now_ns: int) -> None:
         self.resources.append(holder.resource)
@@ -36,12 +40,19 @@ class FakeLocks:
         else:
             holder.refused(self.lock_refusal)
 
+    def extend(self, resource: bytes, token: bytes, ttl_ms: int, reply: Any, now_ns: int) -> None:
+        self._answer(reply, resource, token, self.extend_refusal)
+
     def unlock(self, resource: bytes, token: bytes, reply: Any, now_ns: int) -> None:
+        self.released.append(resource)
+        self._answer(reply, resource, token, self.unlock_refusal)
+
+    def _answer(self, reply: Any, resource: bytes, token: bytes, refusal: Refusal | None) -> None:
         assert (resource, token) == (self.resources[-1], b"t")
-        if self.unlock_refusal is None:
+        if refusal is None:
             reply.done(None)
         else:
-            reply.refused(self.unlock_refusal)
+            reply.refused(refusal)
 
 
 class Told:
@@ -59,7 +70,7 @@ class Told:
     def refused(self, refusal: Refusal, took_ns: int) -> None:
         self.counted.append(refusal.code)
 
-    def unreleased(self, took_ns: int) -> None:
+    def unreleased(self, refusal: Refusal, took_ns: int) -> None:
         self.counted.append("unreleased")
 
     def stopped(self) -> None:
@@ -89,6 +100,8 @@ def make(told: Told) -> Callable[..., Canary]:
     [
         (FakeLocks(), "granted"),
         (FakeLocks(lock=NOQUORUM), "NOQUORUM"),
+        (FakeLocks(extend=NOQUORUM), "NOQUORUM"),
+        (FakeLocks(unlock=NOQUORUM), "unreleased"),
         (FakeLocks(unlock=Refusal(ErrorWord.EXPIRED, "no master had it any more")), "unreleased"),
     ],
 )
@@ -98,6 +111,7 @@ async def test_each_way_in_which_its_lock_ends_is_counted(
     await make(locks).sing()
     assert told.counted == [counted]
     assert locks.resources[0] == RESERVED + b"web1:%d" % os.getpid(), "each agent has its own"
+    assert locks.released == ([] if locks.lock_refusal else locks.resources), "what it got is given back"
 
 
 async def test_it_logs_when_it_falls_silent_and_when_it_sings_again(make: Any, told: Told) -> None:

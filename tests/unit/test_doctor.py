@@ -292,9 +292,9 @@ def test_the_canary_locks_a_resource_of_its_own_and_gives_it_back() -> None:
         return {"token": "t", "fence": len(asked), "deadline_ns": 1} if words[0] == "LOCK" else 1
 
     canary = fly_canary(ask)
-    assert [words[0] for words in asked] == ["LOCK", "UNLOCK"] * 2
+    assert [words[0] for words in asked] == ["LOCK", "EXTEND", "UNLOCK"] * 2
     assert len({words[1] for words in asked}) == 1
-    assert [grant.fence for grant in canary.grants] == [1, 3]
+    assert [grant.fence for grant in canary.grants] == [1, 4]
 
 
 def test_leases_on_fewer_than_all_masters_are_listed_once_they_had_time() -> None:

@@ -262,9 +262,10 @@ def test_the_canary_says_how_it_fared_and_when_it_last_worked_and_counts_failure
     worked_at = "lockd_canary_last_success_timestamp_seconds"
     shows(metrics, {"canary_failures": 0})
     metrics.canary.refused(Refusal(ErrorWord.NOQUORUM, "m1=error-OOM"), 3 * MS)
-    metrics.canary.unreleased(4 * MS)
+    metrics.canary.unreleased(Refusal(ErrorWord.NOQUORUM, "m1=error-NOPERM"), 4 * MS)
     shows(metrics, {"canary_failures": 2})
-    assert metrics.canary.trouble == (2, "UNRELEASED", "its release was not confirmed")
+    why = "its release was not confirmed: NOQUORUM m1=error-NOPERM"
+    assert metrics.canary.trouble == (2, "UNRELEASED", why)
     metrics.canary.refused(Refusal(ErrorWord.NOQUORUM, "m1=error-OOM"), 3 * MS)
     assert metrics.canary.trouble == (3, "NOQUORUM", "NOQUORUM m1=error-OOM")
     assert worked_at not in scraped(metrics)

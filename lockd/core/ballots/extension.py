@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from enum import Enum
 
+from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import ELSEWHERE, HELD_OUT, MISSING, OTHERS, PUT_BACK, REFUSALS, YES, Ballot
 from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.proof import Proof
@@ -39,11 +40,14 @@ class Extension(Ballot):
     hides: a token that is shown is not shown any more, because the lease that it names is over.
 
     is_elsewhere: another agent has extended it, too, so apps rely on that which this agent does not know of.
+
+    attempt: the try that it belongs to, whose lease is granted only if it can be extended.
     """
 
     __slots__ = (
         "_lasts_ms",
         "_quorum",
+        "attempt",
         "before",
         "gone",
         "held_out",
@@ -80,8 +84,10 @@ class Extension(Ballot):
         token: bytes = b"",
         there_ms: int | None = 0,
         hides: bool = False,
+        attempt: Attempt | None = None,
     ) -> None:
         super().__init__(t1_ns, until_ns, settled, reply)
+        self.attempt = attempt
         self.resource = resource
         self.word = word
         self.before = before

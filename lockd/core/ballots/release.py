@@ -54,7 +54,8 @@ class Release(Ballot):
     that it had with earlier agents, if masters may still know it by those (rule 13). patient: no request
     waits for it; what apps ask now goes first. place, grace_ms, waited_us: of a host that waits for its turn.
     asked_again: masters that were asked on a connection that broke, and may have done it then. It means
-    nothing if one of them doesn't have the lease now.
+    nothing if one of them doesn't have the lease now. erring: masters that have answered with an error so
+    far, and keep the lease.
     """
 
     __slots__ = (
@@ -62,6 +63,7 @@ class Release(Ballot):
         "asked_again",
         "before",
         "deleted",
+        "erring",
         "grace_ms",
         "how",
         "missing",
@@ -96,7 +98,7 @@ class Release(Ballot):
         self.before = before
         self.patient = patient
         self._quorum = quorum
-        self.asked_again = 0
+        self.asked_again = self.erring = 0
         self.deleted = 0
         self.missing = 0
         self.unknown = 0
@@ -105,6 +107,7 @@ class Release(Ballot):
         self, master: int, status: int, value: int, counts: bool, now_ns: int, holder_nonce: bytes = b""
     ) -> None:
         self.pending &= ~(1 << master)
+        self.erring &= ~(1 << master)
         if status:
             self.deleted += 1
         elif self.asked_again >> master & 1:
@@ -127,15 +130,13 @@ class Release(Ballot):
         return self.deleted + self.missing + self.unknown >= self._quorum
 
     def weigh(self, now_ns: int) -> None:
-        if not self.pending or self.is_confirmed:
-            self.settle(
-                ReleaseOutcome.DELETED
-                if self.deleted
-                else ReleaseOutcome.NOT_THERE
-                if self.missing >= self._quorum
-                else ReleaseOutcome.NO_QUORUM,
-                now_ns,
-            )
+        """A lease that is held is on a quorum: where that says that it isn't there, another release was
+        first, or it had been lost, and what this one deletes on the others is no longer anybody's. So one app
+        is told that it has released it, in whatever order the answers come (rule 2)."""
+        if self.missing >= self._quorum:
+            self.settle(ReleaseOutcome.NOT_THERE, now_ns)
+        elif self.deleted + self.unknown >= self._quorum or not self.pending:
+            self.settle(ReleaseOutcome.DELETED if self.deleted else ReleaseOutcome.NO_QUORUM, now_ns)
 
 
 def nothing_more(_release: Release, _now_ns: int) -> None:

@@ -7,7 +7,9 @@ from functools import partial
 
 from lockd.core.ballots.attempt import Attempt, AttemptOutcome
 from lockd.core.ballots.ballot import Ended
+from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceOutcome, FenceRound
+from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.release import How, Release, nothing_more
 from lockd.core.errors import ErrorWord
 from lockd.core.fences import FenceHints, slot_of
@@ -469,7 +471,7 @@ class Campaigns:
             if fence is None:
                 self._second_round(attempt, now_ns)
             else:
-                self._grant(queue, attempt, fence, now_ns)
+                self._has_fence(queue, attempt, fence, now_ns)
             return
         if attempt.outcome is AttemptOutcome.TAKEN:
             self._answer_time.took(now_ns - attempt.t1_ns)
@@ -505,7 +507,7 @@ class Campaigns:
             return
         self.saw(proposal, now_ns)
         if proposal.agreed and self._votes.agree_now(proposal.acceptors):
-            self._grant(queue, attempt, proposal.value, now_ns)
+            self._has_fence(queue, attempt, proposal.value, now_ns)
         elif proposal.outcome is FenceOutcome.OUTBID and now_ns < self._ends_ns(attempt, 0):
             self._second_round(attempt, now_ns)
         else:
@@ -530,6 +532,39 @@ class Campaigns:
         return Refusal(
             ErrorWord.NOQUORUM, f"the masters took {late_ms} ms, too long for a ttl of {attempt.ttl_ms} ms"
         )
+
+    def _has_fence(self, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
+        """A session lock lives as long as its process (rule 13). Where masters grant and refuse extensions,
+        each would be lost at its TTL, and granted to the next host while its app, which may not hear of the
+        loss, goes on. That is worse than none. So it is extended once before it is granted, which also shows
+        when that works again. A DETACHED lease ends at its TTL in any case."""
+        holder = queue.tried_for
+        assert holder is not None
+        if holder.detached or self._votes.can_renew:
+            self._grant(queue, attempt, fence, now_ns)
+            return
+        timeout_ns = min(self._timeout_ns, attempt.ttl_ms * NS_PER_MS // 2)
+        extension = Extension(
+            attempt.resource, attempt.nonce, ttl_ms=attempt.ttl_ms, mark=b"p0", last=None, gone=Gone(),
+            quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + timeout_ns, attempt=attempt,
+            settled=lambda ballot, at_ns: self._was_extended(queue, ballot, fence, at_ns),
+        )  # fmt: skip
+        extension.gained_ns, extension.account = attempt.gained_ns, attempt.account
+        extension.put_to(self._masters.extend(extension))
+        self._votes.watch(extension, timeout_ns)
+
+    def _was_extended(self, queue: Queue, extension: Extension, fence: int, now_ns: int) -> None:
+        """Its validity is that of the try all the same."""
+        attempt = extension.attempt
+        if attempt is None or queue.attempt is not attempt:
+            return
+        if extension.agreed and self._votes.agree_now(extension.confirmed):
+            self._grant(queue, attempt, fence, now_ns)
+            return
+        refusal = self._votes.no_quorum(extension, extension.confirmed)
+        if refusal not in TRIED_AGAIN:
+            refusal = replace(refusal, text=f"it could not be renewed: {refusal.text}")
+        self._failed(queue, attempt, refusal, now_ns)
 
     def _grant(self, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
         # Rule 1, at the instant of answering. Time that this host stood still since the question is taken off
@@ -599,12 +634,14 @@ class Campaigns:
 
     def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:
         """What the try left is given back before any back-off (rule 3). If a quorum had it, others have to be
-        told that it is free."""
+        told that it is free, and this host, which has used its turn, leaves its place with the next try: with
+        the release it would be told at once, and try again and again without a back-off."""
         assert queue.tried_for is not None
         self._turns.aside(self._watcher.tried_in_vain, queue.tried_for.label, refusal.code)
         queue.attempt = queue.tried_for = None
-        place = queue.place if attempt.place and queue.has_patient and not attempt.asks else None
-        self._give_back(attempt, How.TENURE if attempt.agreed else How.TRY, now_ns, place)
+        goes_on = attempt.place and queue.has_patient and not (attempt.asks or attempt.agreed)
+        how = How.TENURE if attempt.agreed else How.TRY
+        self._give_back(attempt, how, now_ns, queue.place if goes_on else None)
         self._turned_down(queue, refusal, now_ns)
 
     def _give_back(self, attempt: Attempt, how: How, now_ns: int, place: Place | None = None) -> None:

@@ -104,12 +104,13 @@ class HandingOn:
 
     def _stands(self, tenure: Tenure, holder: Holder, now_ns: int) -> bool:
         """It is as its last proof said, and for long enough: two thirds of the wanted TTL are left (otherwise
-        it would be renewed at once), and no less than is ever handed out (rule 1)."""
+        it would be renewed at once), and no less than is ever handed out (rule 1). Where renewals are
+        refused, the next app's lease would not be renewed either: see `Campaigns._has_fence`."""
         wanted_ns = holder.ttl_ms * NS_PER_MS * 2 // 3 - drift_ns(holder.ttl_ms)
         ends_ns = min(tenure.deadline_ns, deadline_ns(now_ns, holder.ttl_ms))
         if now_ns >= min(tenure.deadline_ns - wanted_ns, ends_ns - self._min_validity_ns):
             return False
-        if tenure.shown or not tenure.was_proven_lately(now_ns):
+        if tenure.shown or not tenure.was_proven_lately(now_ns) or not self._votes.can_renew:
             return False
         return self._nothing_has_happened(tenure, now_ns)
 

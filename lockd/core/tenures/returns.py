@@ -9,7 +9,7 @@ from lockd.core.errors import ErrorWord
 from lockd.core.journal import Ending
 from lockd.core.leases import Lease, Standing, Tenure
 from lockd.core.queues import Queue
-from lockd.core.refusals import NOT_HELD, expired, no_quorum
+from lockd.core.refusals import NOT_HELD, expired, no_quorum, refused_by
 from lockd.core.tenures.means import Means
 from lockd.core.turns import cancel
 from lockd.core.values import Refusal, Reply
@@ -111,7 +111,21 @@ class Returns:
             self._journal.ended(nonce)
         else:
             self._turns.at(release.account, release.until_ns, lambda _now_ns: self._journal.ended(nonce))
-        _answer_release(release, now_ns)
+        self._answer(release)
+
+    def _answer(self, release: Release) -> None:
+        """A release that found the lease nowhere means that it was not held all the time: the app must know.
+        Masters that are silent are told when they are back, and serve nobody before that. Masters that answer
+        with an error serve others meanwhile, and refuse them the resource: where they leave no quorum, it is
+        not free, and an app that heard so would be wrong about what others can get."""
+        if release.outcome is ReleaseOutcome.NOT_THERE:
+            release.refused(
+                Refusal(ErrorWord.EXPIRED, "no master had it any more: removed by force, or data was lost")
+            )
+        elif self._parameters.masters - release.erring.bit_count() < self._quorum:
+            release.refused(refused_by(release, self._masters))
+        else:
+            release.done(None)
 
     def over(self, lease: Lease, why: str, now_ns: int) -> None:
         """The lease is over, and its tenure with it."""
@@ -235,13 +249,3 @@ class Returns:
             release.account = tenure.account
             masters, gone.back = gone.back, 0
             release.put_to(self._masters.release(release, masters))
-
-
-def _answer_release(release: Release, _now_ns: int) -> None:
-    """A release that found the lease nowhere means that it was not held all the time: the app must know."""
-    if release.outcome is ReleaseOutcome.NOT_THERE:
-        release.refused(
-            Refusal(ErrorWord.EXPIRED, "no master had it any more: removed by force, or data was lost")
-        )
-    else:
-        release.done(None)

@@ -96,6 +96,11 @@ class Votes:
         this agent learned that another machine was admitted in its place, and the others afterwards."""
         return (voters & self._masters.agreeing).bit_count() >= self.quorum
 
+    @property
+    def can_renew(self) -> bool:
+        """The masters that refuse extensions leave a quorum that does not, as far as is known."""
+        return self._of - self._masters.refusing_extensions().bit_count() >= self.quorum
+
     def no_quorum(self, ballot: Attempt | FenceRound | Extension, voters: int) -> Refusal:
         """Why no quorum has agreed. It is not the masters' fault if they changed meanwhile, or if their
         clocks have moved, which is understood in a moment (rule 11d)."""

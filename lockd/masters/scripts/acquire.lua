@@ -34,7 +34,10 @@ if identity[1] ~= ARGV[#ARGV] then return {-1, 0, now_us} end
 local ceiling_ms = tonumber(identity[2])
 if tonumber(ARGV[3]) > ceiling_ms then return {-2, ceiling_ms, now_us} end
 
-local counter = tonumber(redis.pcall('HGET', KEYS[2], ARGV[4]) or '0') or math.huge
+local stored = redis.pcall('HGET', KEYS[2], ARGV[4]) or '0'
+-- See extend.lua: such a counter is not wrong.
+if type(stored) == 'table' and not string.find(stored.err, 'WRONGTYPE') then return stored end
+local counter = tonumber(stored) or math.huge
 local fence, hint = counter + 1, tonumber(ARGV[5])
 -- A hint half a day ahead comes from a broken clock. It would be this counter's floor for ever, and spread to the other
 -- masters: the vote is given without it.
@@ -54,6 +57,8 @@ if not granted then
   -- Free or mine: a retry after a lost answer must not be beaten by itself. 'Mine' is this very try: two for which their
   -- apps chose the same token exclude each other like any others (rule 4).
   shown = redis.pcall('GET', KEYS[1])
+  -- See extend.lua.
+  if type(shown) == 'table' and not string.find(shown.err, 'WRONGTYPE') then return shown end
   if type(shown) == 'table' then shown = '' end
   if place ~= '' and shown == 'reserved ' .. place then
     granted = call('SET', KEYS[1], lease, 'PX', ARGV[3])

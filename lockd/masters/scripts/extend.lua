@@ -17,7 +17,9 @@
 -- It puts nothing back: that is for put_back.lua, behind a proof.
 -- time_us is read first: Redis decides what has expired by a time that it froze before the script began, so a clock jump
 -- that ended a key early is seen in it (rule 11c).
--- It never shortens: an extension that reached only some masters would otherwise undo the promise made before it.
+-- It never shortens: an extension that reached only some masters would otherwise undo the promise made before it. It is
+-- written also where it lasts long enough: whoever confirms an extension can make one.
+-- What may not be read, for any reason but its type, is an error of this master, and no answer about the lease.
 -- What an agent extends that does not know the lease is marked: its max_hold_ms gets a 0 in front. Its own agent, which was
 -- told to give it back earlier, then does not (release.lua, "early"): who was told that it is extended relies on that (rule 2).
 -- The identity is no KEY: agents may only read it, and Redis takes for granted that a script writes to all its KEYS.
@@ -33,6 +35,7 @@ if ttl_ms > tonumber(identity[2]) then return {-2, tonumber(identity[2]), now_us
 
 local lease = redis.pcall('GET', KEYS[1])
 if not lease then return {3, 0, now_us} end
+if type(lease) == 'table' and not string.find(lease.err, 'WRONGTYPE') then return lease end
 if type(lease) == 'table' then lease = '' end
 local nonce, granted_us, max_hold_ms, rest = string.match(lease, '^(%S+) (%d+) (%d+) %S+ %d+ %d+(.*)$')
 if not nonce then return {0, call('PTTL', KEYS[1]), now_us} end
@@ -47,7 +50,7 @@ if ARGV[3] == '' then
   if left_ms <= 0 then return {4, 0, now_us} end
   ttl_ms = math.min(ttl_ms, left_ms)
 end
-local lasts_ms = call('PTTL', KEYS[1])
+local lasts_ms = math.max(call('PTTL', KEYS[1]), ttl_ms)
 local put_back = mark and (ARGV[3] == '' or tonumber(mark) >= tonumber(string.sub(ARGV[3], 2)))
 local elsewhere = string.match(max_hold_ms, '^0.*[1-9]')
 if ARGV[3] == '' and not (elsewhere or put_back) then
@@ -58,8 +61,5 @@ if ARGV[4] == 'hide' and #ARGV == 5 then
   local bare = string.sub(lease, 1, #lease - #rest) .. (mark and ' p' .. mark or '')
   if bare ~= lease then call('SET', KEYS[1], bare, 'KEEPTTL') end
 end
-if lasts_ms < ttl_ms then
-  call('PEXPIRE', KEYS[1], ttl_ms)
-  lasts_ms = ttl_ms
-end
-return {put_back and 2 or ARGV[3] ~= '' and elsewhere and 7 or 1, math.min(lasts_ms, ttl_ms), now_us}
+call('PEXPIRE', KEYS[1], lasts_ms)
+return {put_back and 2 or ARGV[3] ~= '' and elsewhere and 7 or 1, ttl_ms, now_us}

@@ -14,11 +14,15 @@ local now_us = now[1] * 1000000 + now[2]
 if call('HGET', 'lockd:identity', 'electorate') ~= ARGV[#ARGV] then return {-1, 0, now_us} end
 if KEYS[2] then
   local lease = redis.pcall('GET', KEYS[2])
+  if type(lease) == 'table' and not string.find(lease.err, 'WRONGTYPE') then return lease end
   if type(lease) ~= 'string' or string.sub(lease, 1, 32) ~= ARGV[4] then return {3, 0, now_us} end
 end
 local proposed = tonumber(ARGV[2])
 local last = proposed + (ARGV[3] - 1)
-local counter = tonumber(redis.pcall('HGET', KEYS[1], ARGV[1]) or '0') or math.huge
+local stored = redis.pcall('HGET', KEYS[1], ARGV[1]) or '0'
+-- See extend.lua.
+if type(stored) == 'table' and not string.find(stored.err, 'WRONGTYPE') then return stored end
+local counter = tonumber(stored) or math.huge
 -- As a 'not': it is true of what is no number (nan), too.
 if not (counter <= now_us + 86400000000 and counter < 4503599627370496) then return {-3, 0, now_us} end
 if last > now_us + 43200000000 or last >= 4503599627370496 then return {-4, 0, now_us} end

@@ -23,5 +23,7 @@ if ttl_ms > tonumber(identity[2]) then return {-2, tonumber(identity[2]), now_us
 local lease = ARGV[1] .. string.format(' %.0f ', now_us - ARGV[4] * 1000) .. ARGV[3]
 if call('SET', KEYS[1], lease, 'NX', 'PX', ttl_ms) then return {2, ttl_ms, now_us} end
 local there = redis.pcall('GET', KEYS[1])
+-- See extend.lua.
+if type(there) == 'table' and not string.find(there.err, 'WRONGTYPE') then return there end
 local mine = type(there) == 'string' and string.sub(there, 1, 32) == ARGV[1]
 return {mine and 1 or 0, call('PTTL', KEYS[1]), now_us}

@@ -44,6 +44,8 @@ end
 
 local lease = redis.pcall('GET', KEYS[1])
 if not lease then return 0 end
+-- See extend.lua.
+if type(lease) == 'table' and not string.find(lease.err, 'WRONGTYPE') then return lease end
 -- Of another type: see acquire.lua. It has no name but '', and is taken away by force only.
 if type(lease) == 'table' then return how == 'forced' and ARGV[1] == '' and call('DEL', KEYS[1]) or 0 end
 local word = string.sub(lease, 1, 32)

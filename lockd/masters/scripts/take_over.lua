@@ -28,6 +28,8 @@ if ttl_ms > tonumber(identity[2]) then return {-2, tonumber(identity[2]), now_us
 
 local lease = redis.pcall('GET', KEYS[1])
 if not lease then return {3, 0, now_us} end
+-- See extend.lua.
+if type(lease) == 'table' and not string.find(lease.err, 'WRONGTYPE') then return lease end
 if type(lease) == 'table' then lease = '' end
 local lasts_ms = call('PTTL', KEYS[1])
 local nonce, terms, rest = string.match(lease, '^(%S+)( %d+ %d+ %S+ %d+ %d+)(.*)$')

@@ -222,7 +222,9 @@ class Leases:
                 "`1`, once a quorum has confirmed it, the next in line on this host has it, or its agent "
                 "keeps it for the next app (`keep_ms`). From then on others can get it. If masters don't "
                 "answer: `1` after `timeouts.master_ms`; they are told when they are back, and in any case "
-                "forget it at its TTL. Through another agent: `NOQUORUM`, try again"
+                "forget it at its TTL. If so many answer with an error that others can't get it: `NOQUORUM`; "
+                "the lease is over for its app, and its agent goes on asking until its TTL ends. Through "
+                "another agent: `NOQUORUM`, try again"
             ),
         )
     )

@@ -140,9 +140,9 @@ class Listings:
             "array of maps: name, address, state, vote, reason, rtt_us, clock_offset_us, version, "
             "max_ttl_ms, notices",
             promise=(
-                "list of maps: `name`, `address`, `state`, `vote`: 1 if it has one and gave the last that it "
-                "was asked for, `reason`, `rtt_us`, `clock_offset_us`, `version`, `max_ttl_ms`, `notices`: 1 "
-                "where it tells this agent whose turn it is"
+                "list of maps: `name`, `address`, `state`, `vote`: 1 if it has one and refuses nothing that "
+                "is asked for with `LOCK`, `EXTEND` or `UNLOCK`, `reason`, `rtt_us`, `clock_offset_us`, "
+                "`version`, `max_ttl_ms`, `notices`: 1 where it tells this agent whose turn it is"
             ),
         )
     )

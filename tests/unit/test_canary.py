@@ -102,7 +102,7 @@ def make(told: Told) -> Callable[..., Canary]:
         (FakeLocks(lock=NOQUORUM), "NOQUORUM"),
         (FakeLocks(extend=NOQUORUM), "NOQUORUM"),
         (FakeLocks(unlock=NOQUORUM), "unreleased"),
-        (FakeLocks(unlock=Refusal(ErrorWord.EXPIRED, "no master had it any more")), "unreleased"),
+        (FakeLocks(unlock=Refusal(ErrorWord.EXPIRED, "no quorum of masters had it any more")), "unreleased"),
     ],
 )
 async def test_each_way_in_which_its_lock_ends_is_counted(

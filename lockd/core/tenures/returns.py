@@ -114,14 +114,13 @@ class Returns:
         self._answer(release)
 
     def _answer(self, release: Release) -> None:
-        """A release that found the lease nowhere means that it was not held all the time: the app must know.
-        Masters that are silent are told when they are back, and serve nobody before that. Masters that answer
-        with an error serve others meanwhile, and refuse them the resource: where they leave no quorum, it is
-        not free, and an app that heard so would be wrong about what others can get."""
+        """A release that finds the lease on no quorum means that it was not held all the time: the app must
+        know. Masters that are silent are told when they are back, and serve nobody before that. Masters that
+        answer with an error serve others meanwhile, and refuse them the resource: where they leave no quorum,
+        it is not free, and an app that heard so would be wrong about what others can get."""
         if release.outcome is ReleaseOutcome.NOT_THERE:
-            release.refused(
-                Refusal(ErrorWord.EXPIRED, "no master had it any more: removed by force, or data was lost")
-            )
+            why = "no quorum of masters had it any more: it was removed by force, or data was lost"
+            release.refused(Refusal(ErrorWord.EXPIRED, why))
         elif self._parameters.masters - release.erring.bit_count() < self._quorum:
             release.refused(refused_by(release, self._masters))
         else:
@@ -220,11 +219,11 @@ class Returns:
         def settled(release: Release, _now_ns: int) -> None:
             # On fewer masters it may still be held, for an app that believes in it. Nobody tells the masters
             # that were away, so the app has to ask again.
-            if release.deleted and release.is_confirmed:
+            if release.outcome is ReleaseOutcome.NOT_THERE:
+                release.refused(NOT_HELD)
+            elif release.deleted and release.is_confirmed:
                 self._campaigns.polls.is_free(resource)
                 release.done(None)
-            elif release.outcome is ReleaseOutcome.NOT_THERE:
-                release.refused(NOT_HELD)
             else:
                 release.refused(no_quorum(release, self._masters, self._parameters.masters))
 

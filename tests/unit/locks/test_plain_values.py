@@ -147,6 +147,25 @@ def test_any_agent_releases_it_by_its_value(host: Host, other: Host, lock):
 
 
 @EITHER
+@pytest.mark.parametrize(("here", "code"), [(True, "EXPIRED"), (False, "NOTHELD")])
+def test_of_two_that_release_it_at_once_one_is_told_that_it_has(
+    host: Host, other: Host, lock, here: bool, code: str
+):
+    """The first one's release is under way to two masters, where the second finds it still. It may come
+    through the agent that granted it, or one that does not know of it."""
+    lock(host)
+    second = host if here else beside(host)
+    second.slow()
+    other.slow(3, 4)
+    assert released(other).code == "done"
+    told = release(second)
+    second.answer(3, 4, 0, 1)
+    assert not told.came
+    second.answer(2)
+    assert told.code == code
+
+
+@EITHER
 def test_its_own_agent_releases_it_by_its_value(host: Host, lock):
     lock(host)
     assert released(host).code == "done"

@@ -22,7 +22,7 @@ def test_unlock_that_finds_the_lease_nowhere_is_expired(host, app):
     host.forget()
     told = host.unlocked(app)
     assert told.code == "EXPIRED"
-    assert "no master had it any more" in told.text
+    assert "no quorum of masters had it any more" in told.text
 
 
 def test_unlock_whose_answers_were_lost_is_not_taken_for_a_lost_lease(host, app):

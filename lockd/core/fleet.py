@@ -74,6 +74,7 @@ class Fleet(Generic[AnyLink]):
         self._gained_ns = clocks.gained_ns
         self._in_doubt = False
         self._up: tuple[AnyLink, ...] = ()
+        self.refusing_extensions = 0
         self.links: Sequence[AnyLink] = [link_to(i) for i in range(len(configured.names))]
 
     # What its driver does for it
@@ -129,9 +130,6 @@ class Fleet(Generic[AnyLink]):
         """Those of them that refuse nothing that they are asked for. An error such as OOM, MISCONF or NOPERM
         refuses it, and one about a single key does not."""
         return self.voters.voting & ~sum(link.bit for link in self._up if link.refuses)
-
-    def refusing_extensions(self) -> int:
-        return sum(link.bit for link in self._up if EXTEND in link.refuses)
 
     def barred_by_clock(self) -> int:
         return self.voters.barred & self.voters.up
@@ -252,6 +250,7 @@ class Fleet(Generic[AnyLink]):
         self.trusted = self.voters.trusted
         self.fence_most = self.clocks.largest_sane_fence(now_ns)
         self._up = tuple(self.links[master] for master in bits(self.voters.up))
+        self.refusing_extensions = sum(link.bit for link in self._up if EXTEND in link.refuses)
         for master in bits(changed):
             self.changed(self.links[master])
         self._heed_clocks(now_ns)

@@ -24,11 +24,12 @@ class Masters(Protocol):
     connection (rule 3).
 
     before_sending: called before any request goes out. answer_ns: how long it takes here to hear one of their
-    answers.
+    answers. refusing_extensions: those that answer each extension with an error, as far as is known, as bits.
     """
 
     before_sending: Callable[[], None]
     answer_ns: int
+    refusing_extensions: int
 
     @property
     def agreeing(self) -> int:
@@ -37,9 +38,6 @@ class Masters(Protocol):
 
     def voting(self) -> int:
         """The masters that have a vote now, as bits."""
-
-    def refusing_extensions(self) -> int:
-        """The masters that answer each extension with an error, as far as is known, as bits."""
 
     def barred_by_clock(self) -> int:
         """The masters that have no vote only because of their clocks (rule 11), as bits."""

@@ -790,8 +790,7 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         tenure, most_ms = tenure_of(answered.token), history.asked[answered.request].max_hold_ms or longest_ms
         hold_ms[tenure] = max(hold_ms.get(tenure, 0), most_ms)
         answered_ns[tenure] = answered.at_ns
-    landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
-    landed_ns |= _extended_by_the_dead(history)
+    landed_ns = _landed_ns(history)
     # Others extend those, who see their age on each master.
     detached = {answered.token for answered in history.all(Answered) if answered.bound == "ttl"}
     for found in history.all(Found):
@@ -816,8 +815,7 @@ def unread(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     first = _first_taken_over(history)
     told = {*history.under, *(tenure_of(event.token) for event in history.all(Read))}
     tries = {tried.token: tried for tried in history.all(Tried)}
-    landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
-    landed_ns |= _extended_by_the_dead(history)
+    landed_ns = _landed_ns(history)
     for found in history.all(Found):
         tried = tries.get(found.token)
         if tried is None or found.token in told or found.token not in first:
@@ -848,8 +846,7 @@ def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation
     extended_ns = defaultdict[bytes, list[int]](list)
     for extended in (event for event in history.all(Extended) if event.asked):
         extended_ns[tenure_of(extended.token)].append(extended.at_ns)
-    landed_ns = {(e.master, e.token): e.at_ns for e in history.all(Landed) if not e.put_back}
-    landed_ns |= _extended_by_the_dead(history)
+    landed_ns = _landed_ns(history, put_back=False)
     for found in history.all(Found):
         since_ns = left_ns.get(found.token, found.at_ns)
         since_ns = max([since_ns, *(at_ns for at_ns in extended_ns[found.token] if at_ns < found.at_ns)])
@@ -858,13 +855,14 @@ def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation
             yield Violation("for nobody", found.at_ns, text)
 
 
-def _extended_by_the_dead(history: Reading) -> dict[tuple[str, bytes], int]:
-    """What a dead agent had under way may land late: by master and tenure, when its last extension did."""
-    return {
-        (event.master, event.token): event.at_ns
-        for event in history.all(Prolonged)
-        if history.died_ns.get(event.host, NEVER_NS) < event.at_ns
-    }
+def _landed_ns(history: Reading, *, put_back: bool = True) -> dict[tuple[str, bytes], int]:
+    """When a try came to each master, or the last extension that a dead agent had under way: either may be
+    late. put_back: also what was put back there."""
+    tries = (event for event in history.all(Landed) if put_back or not event.put_back)
+    late = (
+        event for event in history.all(Prolonged) if history.died_ns.get(event.host, NEVER_NS) < event.at_ns
+    )
+    return {(event.master, event.token): event.at_ns for event in chain(tries, late)}
 
 
 def _first_taken_over(history: Reading) -> dict[bytes, int]:

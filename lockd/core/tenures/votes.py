@@ -99,7 +99,7 @@ class Votes:
     @property
     def can_renew(self) -> bool:
         """The masters that refuse extensions leave a quorum that does not, as far as is known."""
-        return self._of - self._masters.refusing_extensions().bit_count() >= self.quorum
+        return self._of - self._masters.refusing_extensions.bit_count() >= self.quorum
 
     def no_quorum(self, ballot: Attempt | FenceRound | Extension, voters: int) -> Refusal:
         """Why no quorum has agreed. It is not the masters' fault if they changed meanwhile, or if their

@@ -267,7 +267,7 @@ BURN = lines(
 )
 CANARY = p.heatmap(
     "Canary duration, all hosts",
-    "Each agent takes and releases a lock regularly, its canary. The graph shows how long these took"
+    "Each agent takes, extends and releases a lock regularly, its canary. The graph shows how long these took"
     " when they worked. A second band higher up means that some hosts are slow or far from the masters;"
     " Agents shows which.",
     buckets("lockd_canary_seconds", 'outcome="granted"'),

@@ -192,8 +192,8 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class CanaryRun:
-    """Trial locks that were taken and released one after the other. trouble: why there are no more of
-    them."""
+    """Trial locks that were taken, extended and released one after the other. trouble: why there are no more
+    of them."""
 
     grants: tuple[Grant, ...] = ()
     trouble: Refused | Unreachable | None = None

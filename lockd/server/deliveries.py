@@ -36,12 +36,17 @@ def is_open(file: int) -> bool:
     return not _state(file) & select.POLLHUP
 
 
+def left_at_once(file: int) -> bool:
+    """Its app has closed, and had not sent anything."""
+    return not is_open(file) and not _number_of(file, termios.FIONREAD)
+
+
 def delivery_to(file: int) -> Delivery:
     """What happened to everything that was written to it and taken by the kernel."""
     before = _state(file)
     if before & select.POLLERR:
         return Delivery.CUT
-    if _queued_bytes(file):
+    if _number_of(file, termios.TIOCOUTQ):
         return Delivery.CUT if before & select.POLLHUP else Delivery.UNREAD
     # The queue was empty: it was read, or dropped since the first look.
     return Delivery.CUT if _state(file) & select.POLLERR else Delivery.READ
@@ -62,6 +67,6 @@ def _state(file: int) -> int:
     return dict(poll.poll(0)).get(file, 0)
 
 
-def _queued_bytes(file: int) -> int:
-    queued: int = _NUMBER.unpack(fcntl.ioctl(file, termios.TIOCOUTQ, bytes(_NUMBER.size)))[0]
-    return queued
+def _number_of(file: int, asked: int) -> int:
+    number: int = _NUMBER.unpack(fcntl.ioctl(file, asked, bytes(_NUMBER.size)))[0]
+    return number

@@ -18,7 +18,7 @@ from lockd.core.owners import Connection, Delivery
 from lockd.core.refusals import BROKEN
 from lockd.core.values import Bound
 from lockd.server.buffers import UNCOUNTED_BYTES
-from lockd.server.deliveries import delivery_to, is_open, unread_from
+from lockd.server.deliveries import delivery_to, is_open, left_at_once, unread_from
 from lockd.server.endings import AT_ONCE
 from lockd.server.inlets import Inlet
 from lockd.server.losses import LeaseName, LostLease
@@ -220,6 +220,10 @@ class Session:
         self._transport = transport
         try:
             connection = transport.get_extra_info("socket")
+            if left_at_once(connection.fileno()):
+                # Thousands that one app opens and closes are in the line in which all users wait.
+                self.close()
+                return
             self.peer = Peer.of(connection)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
         except OSError:

@@ -123,6 +123,11 @@ class Transport:
     def is_closing(self) -> bool:
         return self.closed or self.aborted
 
+    def leaves(self, sent: bytes) -> None:
+        """Its app has sent that and closed."""
+        self._app.sendall(sent)
+        self._app.close()
+
     def app_closes(self) -> None:
         """With all unread that was written; its reset is read, and told of in a moment."""
         self.socket.sendall(b"unread")

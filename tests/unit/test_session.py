@@ -45,6 +45,18 @@ def test_between_the_reset_of_a_connection_and_its_end_nothing_counts_as_read() 
     transport.end()
 
 
+@pytest.mark.parametrize("sent", [b"", b"*1\r\n"])
+def test_who_closed_before_it_was_let_in_is_looked_at_only_if_it_had_sent_something(sent: bytes) -> None:
+    """Thousands that one app opens and closes are in the line in which all users wait. What an app gives back
+    as its last word is read."""
+    agent = around(cluster())
+    session, transport = Session(agent, SimpleNamespace()), Transport()  # type: ignore[arg-type]
+    transport.leaves(sent)
+    session.connection_made(transport)  # type: ignore[arg-type]
+    assert (session in agent.sessions) == (not transport.closed) == bool(sent)
+    transport.end()
+
+
 def lock(session: Session, host: Host, name: bytes = b"") -> None:
     lock_class = SimpleNamespace(
         name="test", lock_delay_ms=0, keep_ms=0, max_hold_ms=60_000, bound=Bound.PROCESS

@@ -43,16 +43,23 @@ def main() -> int:
             print(f"the agent's wheels for Python {python}", file=sys.stderr)
             build_wheels(stage / "wheels", python)
         print("Ansible's wheels for the controller", file=sys.stderr)
-        shutil.copyfile(FILES / "own.lock", stage / "lockd" / FILES.relative_to(REPOSITORY) / "own.lock")
+        own = "".join(
+            f"{one.name} --hash={digest_of(one)}\n" for one in sorted(stage.glob("wheels/*.tar.gz"))
+        )
+        (stage / "lockd" / FILES.relative_to(REPOSITORY) / "own.lock").write_text(own)
         fetch_ansible(stage / "controller")
         (stage / "packages.json").write_text(json.dumps(packages(), indent=2) + "\n")
         shutil.copyfile(Path(__file__).with_name("AIR-GAP.md"), stage / "README.md")
         archive = target / f"{name}.tar.gz"
         with tarfile.open(archive, "w:gz") as tar:
             tar.add(stage, arcname=name)
-    print(f"SHA-256: {hashlib.sha256(archive.read_bytes()).hexdigest()}")
+    print(f"SHA-256: {digest_of(archive).partition(':')[2]}")
     print(archive)
     return 0
+
+
+def digest_of(archive: Path) -> str:
+    return f"sha256:{hashlib.sha256(archive.read_bytes()).hexdigest()}"
 
 
 def run(*command: object) -> str:

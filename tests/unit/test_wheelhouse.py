@@ -281,6 +281,24 @@ def test_two_copies_of_the_repository_that_keep_archives_in_one_folder_leave_eac
     assert wheelhouse.main() == 0
 
 
+def test_what_was_built_in_another_folder_makes_no_kept_archive_a_changed_one(
+    controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same code built again is other bytes: for a controller without indexes, say."""
+    here, elsewhere = (
+        [word.replace(str(controller.keep), str(folder)) for word in sys.argv]
+        for folder in (controller.keep, tmp_path / "elsewhere")
+    )
+    assert wheelhouse.main() == 0
+    controller.asks += ("tiny<9",)
+    for words in (elsewhere, elsewhere, here):
+        monkeypatch.setattr(sys, "argv", words)
+        assert wheelhouse.main() == 0
+    [first], [second] = controller.kept(), (tmp_path / "elsewhere").glob("*.tar.gz")
+    assert first.name == second.name
+    assert first.read_bytes() != second.read_bytes()
+
+
 def test_what_a_controller_without_indexes_is_made_of_is_locked_by_hashes() -> None:
     lock = wheelhouse.HERE / "controller.lock"
     locked = {one.requirement.name: one.requirement for one in wheelhouse.locked(lock, *HERE)}

@@ -13,7 +13,7 @@ that runs there: with a C compiler, the same Python and its headers, the same ma
 What it takes from a package index is named in requirements.lock, and what lockd's own wheel is built with in
 build.lock or compiled.lock, each file by its hash (`make lock` renews them): another file of that name and
 version is refused, from whatever index it came. The hash of each archive that was built here is in own.lock,
-and a kept one that differs from it is refused: nobody else's wheel of lockd is installed.
+by its path, and a kept one that differs from it is refused: nobody else's wheel of lockd is installed.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def main() -> int:
     check_owner(chosen.keep)
     with (chosen.keep / "build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        archive = archive_of(version, chosen.keep)
-        if not (archive.exists() and archive.name in built_here()):
+        archive = archive_of(version, chosen.keep.resolve())
+        if not (archive.exists() and hash_of(archive)):
             build(source, archive, chosen.python, chosen.machine, compiled)
             note(archive)
     check_archive(archive)
@@ -79,7 +79,7 @@ def archive_of(version: str, keep: Path) -> Path:
     """Other copies of the repository may keep theirs in that folder, too, and know them by their hashes. So
     what one has built is neither used by another nor written over."""
     archive = keep / f"lockd-{version}.tar.gz"
-    if not archive.exists() or archive.name in built_here():
+    if not archive.exists() or hash_of(archive):
         return archive
     copy = hashlib.sha256(os.fsencode(HERE)).hexdigest()[:10]
     return keep / f"lockd-{version}-of-{copy}.tar.gz"
@@ -261,15 +261,19 @@ def write_requirements(wheels: Path) -> None:
     (wheels / "requirements.txt").write_text("\n".join(lines) + "\n")
 
 
-def built_here() -> dict[str, str]:
-    """The hashes of the archives that were built with this copy of the repository, by name."""
+def hash_of(archive: Path) -> str | None:
+    """As it was built by this copy of the repository, in that folder: the same code built in another one is
+    other bytes. The repository of an archive for controllers without indexes has names alone. None: it was
+    not built here."""
     lines = OWN_LOCK.read_text().splitlines() if OWN_LOCK.exists() else []
-    return dict(line.split(" --hash=") for line in lines)
+    known = dict(line.rsplit(" --hash=", 1) for line in lines)
+    return known.get(str(archive)) or known.get(archive.name)
 
 
 def note(archive: Path) -> None:
-    known = built_here() | {archive.name: digest_of(archive)}
-    OWN_LOCK.write_text("".join(f"{name} --hash={digest}\n" for name, digest in sorted(known.items())))
+    """Behind what is there: a build in another folder may do so at the same time."""
+    with OWN_LOCK.open("a") as lock:
+        lock.write(f"{archive} --hash={digest_of(archive)}\n")
 
 
 def digest_of(archive: Path) -> str:
@@ -278,7 +282,7 @@ def digest_of(archive: Path) -> str:
 
 def check_archive(archive: Path) -> None:
     """What was kept is what was built, to the last byte."""
-    if digest_of(archive) != built_here()[archive.name]:
+    if digest_of(archive) != hash_of(archive):
         sys.exit(
             f"{archive} is not what was built here ({OWN_LOCK}). Find out who changed it. Nothing was done"
         )

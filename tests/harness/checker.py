@@ -815,12 +815,17 @@ def unread(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     first = _first_taken_over(history)
     told = {*history.under, *(tenure_of(event.token) for event in history.all(Read))}
     tries = {tried.token: tried for tried in history.all(Tried)}
+    # Those to whom it was handed on may have asked for another TTL than it was tried for.
+    ttl_ms = {tried.token: tried.ttl_ms for tried in tries.values()}
+    for claimed in history.all(Claimed):
+        tenure, its_ms = tenure_of(claimed.token), history.asked[claimed.request].ttl_ms
+        ttl_ms[tenure] = max(ttl_ms.get(tenure, 0), its_ms)
     landed_ns = _landed_ns(history)
     for found in history.all(Found):
         tried = tries.get(found.token)
         if tried is None or found.token in told or found.token not in first:
             continue
-        most_ms = tried.ttl_ms + bounds.give_back_ms + bounds.hold_slack_ms + bounds.leftover_ms
+        most_ms = ttl_ms[tried.token] + bounds.give_back_ms + bounds.hold_slack_ms + bounds.leftover_ms
         # What a dead agent had under way may land late.
         began_ns = max(first[found.token], landed_ns.get((found.master, found.token), 0))
         if found.at_ns > began_ns + (most_ms + bounds.under_way_ms) * MS:

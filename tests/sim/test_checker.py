@@ -445,6 +445,15 @@ class TestForNobody:
         tried = Tried(0, R, A, 1_000, "h1.1"), Landed(1 * MS, "m1", A, "h1.1")
         assert broken(asked(0, 1, max_hold_ms=2_000), *tried, *taken_over, late, seen) == promises
 
+    @pytest.mark.parametrize(("ttl_ms", "promises"), [(1_000, ["for nobody"]), (3_000, [])])
+    def test_what_nobody_was_told_of_lasts_as_long_as_the_last_to_whom_it_was_handed_on_has_asked(
+        self, ttl_ms: int, promises: list[str]
+    ):
+        handed_on = Asked(50 * MS, 2, "app2", R, ttl_ms, None, 2_000), Claimed(60 * MS, 2, A)
+        taken_over = Died(100 * MS, "h1.1"), TakenOver(200 * MS, A, B, "h1.2")
+        tried, seen = Tried(0, R, A, 1_000, "h1.1"), Found(6_000 * MS, "m1", R, B)
+        assert broken(asked(0, 1, max_hold_ms=2_000), tried, *handed_on, *taken_over, seen) == promises
+
 
 class TestKept:
     """What a living process was told of, over a restart of its agent."""

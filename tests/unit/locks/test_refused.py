@@ -153,14 +153,19 @@ def test_a_mistake_where_a_try_is_extended_is_that_requests_alone(
 ) -> None:
     refusing_extensions(host)
 
-    def raising(_self: Extension, _now_ns: int) -> None:
-        raise ZeroDivisionError("a mistake of ours")
+    mistakes = [ZeroDivisionError("a mistake of ours")]
+
+    def raising(master: int) -> str:
+        """Where its refusal is put into words."""
+        if mistakes:
+            raise mistakes.pop()
+        return f"m{master + 1}"
 
     def told_locks(ballot: Ballot, _failure: Exception, now_ns: int) -> None:
         host.locks.broke(ballot, now_ns)
 
     with monkeypatch.context() as broken:
-        broken.setattr(Extension, "weigh", raising)
+        broken.setattr(host.fleet, "name", raising)
         broken.setattr(host.fleet, "broke", told_locks)
         app = host.locked()
     assert app.code == "ERR"

@@ -30,8 +30,20 @@ def test_what_a_vote_has_named_counts_as_read() -> None:
     seen.fallen(facts({}))
     seen.named(3, 1_000)
     seen.named(3, 900)
+    seen.next_slots()
     assert seen.fallen(facts({3: 1_000 + BLOCK - 1})) == []
     assert seen.fallen(facts({3: 1_000 + BLOCK - 2})) == [3]
+
+
+def test_a_vote_that_is_heard_before_a_look_is_over_makes_no_counter_a_fallen_one() -> None:
+    """The master gave it after it had read the counters, of which the rest of the look was still to come."""
+    seen = CountersSeen()
+    seen.fallen(facts({3: 900}))
+    seen.next_slots()
+    seen.named(3, 1_000)
+    assert seen.fallen(facts({3: 900, 4: 5})) == []
+    seen.next_slots()
+    assert seen.fallen(facts({3: 1_000 + BLOCK - 2, 4: 4})) == [3, 4]
 
 
 def test_a_machine_that_was_admitted_anew_counts_anew() -> None:

@@ -43,9 +43,8 @@ def main() -> int:
             print(f"the agent's wheels for Python {python}", file=sys.stderr)
             build_wheels(stage / "wheels", python)
         print("Ansible's wheels for the controller", file=sys.stderr)
-        own = "".join(
-            f"{one.name} --hash={digest_of(one)}\n" for one in sorted(stage.glob("wheels/*.tar.gz"))
-        )
+        kept = sorted(stage.glob("wheels/*.tar.gz"))
+        own = "".join(f"{one.name} --hash=sha256:{sha256_of(one)}\n" for one in kept)
         (stage / "lockd" / FILES.relative_to(REPOSITORY) / "own.lock").write_text(own)
         fetch_ansible(stage / "controller")
         (stage / "packages.json").write_text(json.dumps(packages(), indent=2) + "\n")
@@ -53,13 +52,13 @@ def main() -> int:
         archive = target / f"{name}.tar.gz"
         with tarfile.open(archive, "w:gz") as tar:
             tar.add(stage, arcname=name)
-    print(f"SHA-256: {digest_of(archive).partition(':')[2]}")
+    print(f"SHA-256: {sha256_of(archive)}")
     print(archive)
     return 0
 
 
-def digest_of(archive: Path) -> str:
-    return f"sha256:{hashlib.sha256(archive.read_bytes()).hexdigest()}"
+def sha256_of(archive: Path) -> str:
+    return hashlib.sha256(archive.read_bytes()).hexdigest()
 
 
 def run(*command: object) -> str:

@@ -34,6 +34,10 @@ ADDRESSES = {**MASTERS, **APPS, **MONITORING}
 # How root on a master's host reaches it.
 MASTER_SOCKET = "/run/lockd-master/redis.sock"
 
+# As it was before testinfra, which can't be told of another, had the `ssh` of one lab put in front of it
+# (conftest's `on`): that leads to hosts of the same addresses in the network of the one.
+_PATH = os.environ["PATH"]
+
 # So many boot side by side.
 AT_ONCE = 20
 
@@ -240,7 +244,9 @@ class Lab:
         binaries.mkdir()
         for program in ("ssh", "sftp", "scp"):
             script = binaries / program
-            script.write_text(_INSIDE.format(join=self._join, lab=self.name, program=shutil.which(program)))
+            script.write_text(
+                _INSIDE.format(join=self._join, lab=self.name, program=shutil.which(program, path=_PATH))
+            )
             script.chmod(script.stat().st_mode | stat.S_IXUSR)
 
     @property
@@ -263,7 +269,7 @@ class Lab:
 
     def environment(self) -> Mapping[str, str]:
         """For commands on this machine that log in to the hosts: their `ssh` is one that gets there."""
-        return {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
+        return {**os.environ, "PATH": f"{self.folder}/bin:{_PATH}"}
 
 
 def batched(hosts: Sequence[Host], size: int) -> Iterator[Sequence[Host]]:

@@ -26,8 +26,7 @@ import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ANSIBLE = REPOSITORY / "ansible"
-ROLE = ANSIBLE / "roles/lockd"
-FILES = ROLE / "files"
+WHEELHOUSE = Path("ansible/roles/lockd/files/wheelhouse.py")
 PYTHONS = ("3.11", "3.13")
 
 
@@ -41,11 +40,11 @@ def main() -> int:
         bring_repository(stage / "lockd")
         for python in pythons:
             print(f"the agent's wheels for Python {python}", file=sys.stderr)
-            build_wheels(stage / "wheels", python)
+            build_wheels(stage / "lockd", stage / "wheels", python)
         print("Ansible's wheels for the controller", file=sys.stderr)
         kept = sorted(stage.glob("wheels/*.tar.gz"))
         own = "".join(f"{one.name} --hash=sha256:{sha256_of(one)}\n" for one in kept)
-        (stage / "lockd" / FILES.relative_to(REPOSITORY) / "own.lock").write_text(own)
+        (stage / "lockd" / WHEELHOUSE).with_name("own.lock").write_text(own)
         fetch_ansible(stage / "controller")
         (stage / "packages.json").write_text(json.dumps(packages(), indent=2) + "\n")
         shutil.copyfile(Path(__file__).with_name("AIR-GAP.md"), stage / "README.md")
@@ -75,19 +74,20 @@ def bring_repository(to: Path) -> None:
             shutil.copy2(REPOSITORY / name, to / name)
 
 
-def build_wheels(keep: Path, python: str) -> None:
-    """Compiled where that can be done here, and as they are: it is the controller there that takes the one or
-    the other, by whether it has a compiler."""
+def build_wheels(copy: Path, keep: Path, python: str) -> None:
+    """By the repository that is packed, which has to take them for its own. Compiled where that can be done
+    here, and as they are: it is the controller there that takes the one or the other, by whether it has a
+    compiler."""
     for glibc in (platform.libc_ver()[1], ""):
         run(
-            sys.executable, ROLE / "files/wheelhouse.py", "--source", REPOSITORY, "--keep", keep,
+            sys.executable, copy / WHEELHOUSE, "--source", copy, "--keep", keep,
             "--python", python, "--machine", platform.machine(), "--glibc", glibc,
         )  # fmt: skip
 
 
 def fetch_ansible(to: Path) -> None:
     """Each file by its hash, here and where it is installed."""
-    lock = FILES / "controller.lock"
+    lock = (REPOSITORY / WHEELHOUSE).with_name("controller.lock")
     pip = (sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check")
     run(*pip, "--only-binary=:all:", "--require-hashes", "--dest", to, "--requirement", lock)
     shutil.copyfile(lock, to / "requirements.txt")

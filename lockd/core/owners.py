@@ -88,7 +88,7 @@ class Telling:
     __slots__ = ("doubted", "ends", "tellers")
 
     def __init__(self) -> None:
-        self.tellers: set[Connection] = set()
+        self.tellers: dict[Connection, None] = {}
         self.doubted = False
         self.ends: Ends = {}
 
@@ -259,9 +259,9 @@ class Connection:
         if not lease.told and first is not self:
             telling = mine.tellings.setdefault(lease, Telling())
             telling.ends.pop(lease, None)
-            telling.tellers.add(self)
+            telling.tellers[self] = None
             if first is not None and first._carries(lease):
-                telling.tellers.add(first)
+                telling.tellers[first] = None
             self._untold[lease] = b""
 
     def _takes_from_forgotten(self, lease: Lease, before: Process | None, mine: Process) -> None:
@@ -349,7 +349,7 @@ class Connection:
                 ends[lease] = fate
             return
         telling = process.tellings.setdefault(lease, Telling())
-        telling.tellers.discard(self)
+        telling.tellers.pop(self, None)
         telling.doubted |= fate is Fate.IN_DOUBT
         # If it was taken over, the previous agent may have told of it.
         if telling.tellers or lease.inherited is not None:

@@ -119,6 +119,8 @@ class Agent(Owner):
         """For how long its host stood still, as far as nothing at all can be known of that here."""
         self._knows_from: set[int] | None = None
         self._stood_ns = self._stop_ended_ns = self._stop_began_ns = 0
+        self._stood: list[tuple[int, int]] = []
+        """When this host began to stand still, and for how long."""
         for link in self.fleet.links:
             self.wake_after(int(self.dice.uniform(0, 5) * MS), link.connect)
         self.wake_after(WEIGH_NS, self._beat)
@@ -305,8 +307,14 @@ class Agent(Owner):
         """By how much what was asked for then seems to last longer than it does, and nobody can know."""
         return self.unseen_ns if t1_ns < self._stop_began_ns else 0
 
+    def stood_since_ns(self, said_ns: int) -> int:
+        """By how much what was said then, in true time, and is read only now, seems to last longer than it
+        does: nobody who read it before this host stood still could know."""
+        return sum(for_ns for began_ns, for_ns in self._stood if said_ns <= began_ns)
+
     def stood_still(self, for_ns: int) -> None:
         self.unseen_ns += for_ns
+        self._stood.append((self.world.now_ns - for_ns, for_ns))
         self._stood_ns = for_ns
         self._knows_from = set()
         self._stop_ended_ns = self.world.now_ns
@@ -344,10 +352,10 @@ class Agent(Owner):
                 link.connection.agent_listens = False
                 link.connection.send((HANG_UP, None))
 
-    def force_release(self, resource: bytes, nonces: set[bytes]) -> None:
+    def force_release(self, resource: bytes, nonces: dict[bytes, None]) -> None:
         """As an operator on this host has it done: here first, and then on every master."""
         now_ns = self.boot_ns()
-        self.locks.take_away(resource, nonces, "released by force", now_ns)
+        self.locks.take_away(resource, nonces.keys(), "released by force", now_ns)
         for nonce in nonces:
             release = Release(
                 resource, nonce, quorum=1, t1_ns=now_ns, until_ns=now_ns, settled=lambda *_: None,

@@ -222,7 +222,8 @@ class Request(Wanted):
         self.session = session
 
     def renewed(self, lease: Lease) -> None:
-        self.app.hear(self.app.renewed, lease, lease.deadline_ns, self.agent.unseen_since_ns(lease.t1_ns))
+        said = lease.deadline_ns, self.agent.unseen_since_ns(lease.t1_ns), self.app.world.now_ns
+        self.app.hear(self.app.is_renewed, lease, *said)
 
     def lost(self, lease: Lease, reason: str) -> None:
         # Where it is gone from the masters, its agent takes the rest of its validity away with this news.
@@ -273,8 +274,8 @@ class Heir:
         session.ties.tells_too(lease, None)
 
     def renewed(self, lease: Lease) -> None:
-        unseen_ns = self.app.agent.unseen_since_ns(lease.t1_ns)
-        self.app.hear(self.app.renewed_by_name, lease.resource, lease.token, lease.deadline_ns, unseen_ns)
+        said = lease.deadline_ns, self.app.agent.unseen_since_ns(lease.t1_ns), self.app.world.now_ns
+        self.app.hear(self.app.renewed_by_name, lease.resource, lease.token, *said)
 
     def lost(self, lease: Lease, reason: str) -> None:
         self.app.agent.sessions.claims.lost(lease, self.app.agent.boot_ns())
@@ -486,10 +487,11 @@ class App(Process):
         deadline_ns = granted.deadline_ns
         held = Held(request, lease, lease.fence, deadline_ns, self.agent.life, granted.token)
         self._hands.append(held)
-        true_ns = self.agent.clock.true_ns(deadline_ns) - granted.unseen_ns
-        self.world.note(replace(granted, at_ns=self.world.now_ns, deadline_ns=true_ns))
-        if granted.unseen_ns:
-            self._believe(held, granted.unseen_ns)
+        unseen_ns = granted.unseen_ns + self.agent.stood_since_ns(granted.at_ns)
+        true_ns = self.agent.clock.true_ns(deadline_ns) - unseen_ns
+        self.world.note(replace(granted, at_ns=self.world.now_ns, deadline_ns=true_ns, unseen_ns=unseen_ns))
+        if unseen_ns:
+            self._believe(held, unseen_ns)
         return held
 
     # Holding
@@ -613,9 +615,15 @@ class App(Process):
         name = resource, token
         return next((held for held in self._hands if (held.lease.resource, held.lease.token) == name), None)
 
-    def renewed_by_name(self, resource: bytes, token: bytes, deadline_ns: int, unseen_ns: int) -> None:
+    def is_renewed(self, lease: Lease, deadline_ns: int, unseen_ns: int, said_ns: int) -> None:
+        """It reads so, maybe long after that was said."""
+        self.renewed(lease, deadline_ns, unseen_ns + self.agent.stood_since_ns(said_ns))
+
+    def renewed_by_name(
+        self, resource: bytes, token: bytes, deadline_ns: int, unseen_ns: int, said_ns: int
+    ) -> None:
         if (held := self._held_by_name(resource, token)) is not None:
-            self.renewed(held.lease, deadline_ns, unseen_ns)
+            self.is_renewed(held.lease, deadline_ns, unseen_ns, said_ns)
 
     def lost_by_name(self, resource: bytes, token: bytes, proven_ns: int) -> None:
         if (held := self._held_by_name(resource, token)) is not None:

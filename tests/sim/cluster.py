@@ -640,7 +640,7 @@ class Cluster:
             return
         for resource in self.habits.resources:
             shown = [key for m in self.masters if (key := m.store.lease(resource, m.now_us())) is not None]
-            nonces = {key.nonce for key in shown if key.reserved is None}
+            nonces = dict.fromkeys(key.nonce for key in shown if key.reserved is None)
             for nonce in nonces:
                 self.world.note(Forced(self.world.now_ns, nonce))
             agent.take(None, agent.force_release, resource, nonces)

@@ -125,7 +125,7 @@ class Campaigns:
         else that they have asked for, and so would the others in line."""
         if queue is None or not queue.accounts:
             return holder
-        return self._turns.first_of(queue.accounts if holder == HOUSE else {holder, *queue.accounts})
+        return self._turns.first_of(queue.accounts if holder == HOUSE else (holder, *queue.accounts))
 
     def _goes_on_for_all(self, queue: Queue, now_ns: int) -> None:
         """An account has come that may be served before those that were in line."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import re
 import shutil
@@ -42,22 +43,16 @@ def main() -> int:
             print(f"the agent's wheels for Python {python}", file=sys.stderr)
             build_wheels(stage / "lockd", stage / "wheels", python)
         print("Ansible's wheels for the controller", file=sys.stderr)
-        kept = sorted(stage.glob("wheels/*.tar.gz"))
-        own = "".join(f"{one.name} --hash=sha256:{sha256_of(one)}\n" for one in kept)
-        (stage / "lockd" / WHEELHOUSE).with_name("own.lock").write_text(own)
+        know_wheels_by_name(stage / "lockd", stage / "wheels")
         fetch_ansible(stage / "controller")
         (stage / "packages.json").write_text(json.dumps(packages(), indent=2) + "\n")
         shutil.copyfile(Path(__file__).with_name("AIR-GAP.md"), stage / "README.md")
         archive = target / f"{name}.tar.gz"
         with tarfile.open(archive, "w:gz") as tar:
             tar.add(stage, arcname=name)
-    print(f"SHA-256: {sha256_of(archive)}")
+    print(f"SHA-256: {hashlib.sha256(archive.read_bytes()).hexdigest()}")
     print(archive)
     return 0
-
-
-def sha256_of(archive: Path) -> str:
-    return hashlib.sha256(archive.read_bytes()).hexdigest()
 
 
 def run(*command: object) -> str:
@@ -83,6 +78,12 @@ def build_wheels(copy: Path, keep: Path, python: str) -> None:
             sys.executable, copy / WHEELHOUSE, "--source", copy, "--keep", keep,
             "--python", python, "--machine", platform.machine(), "--glibc", glibc,
         )  # fmt: skip
+
+
+def know_wheels_by_name(copy: Path, keep: Path) -> None:
+    """The copy has noted their hashes with the folder in which it built them."""
+    own = (copy / WHEELHOUSE).with_name("own.lock")
+    own.write_text(own.read_text().replace(f"{keep.resolve()}{os.sep}", ""))
 
 
 def fetch_ansible(to: Path) -> None:

@@ -91,6 +91,8 @@ class Agent(Owner):
         self.sees_processes = True
         self.trusts = True
         self.on_kill: Callable[[], None] = self.crash
+        self._stood: list[tuple[int, int]] = []
+        """When this host began to stand still, and for how long: under whatever agent."""
         self.lag_ns: Callable[[], int] = lambda: 0
         """For how long what an app leaves behind waits for its turn to end."""
         self.start()
@@ -119,8 +121,6 @@ class Agent(Owner):
         """For how long its host stood still, as far as nothing at all can be known of that here."""
         self._knows_from: set[int] | None = None
         self._stood_ns = self._stop_ended_ns = self._stop_began_ns = 0
-        self._stood: list[tuple[int, int]] = []
-        """When this host began to stand still, and for how long."""
         for link in self.fleet.links:
             self.wake_after(int(self.dice.uniform(0, 5) * MS), link.connect)
         self.wake_after(WEIGH_NS, self._beat)

@@ -222,8 +222,7 @@ class Request(Wanted):
         self.session = session
 
     def renewed(self, lease: Lease) -> None:
-        said = lease.deadline_ns, self.agent.unseen_since_ns(lease.t1_ns), self.app.world.now_ns
-        self.app.hear(self.app.is_renewed, lease, *said)
+        self.app.hear(self.app.renewed, lease, lease.deadline_ns, self.agent.unseen_since_ns(lease.t1_ns))
 
     def lost(self, lease: Lease, reason: str) -> None:
         # Where it is gone from the masters, its agent takes the rest of its validity away with this news.
@@ -274,8 +273,8 @@ class Heir:
         session.ties.tells_too(lease, None)
 
     def renewed(self, lease: Lease) -> None:
-        said = lease.deadline_ns, self.app.agent.unseen_since_ns(lease.t1_ns), self.app.world.now_ns
-        self.app.hear(self.app.renewed_by_name, lease.resource, lease.token, *said)
+        unseen_ns = self.app.agent.unseen_since_ns(lease.t1_ns)
+        self.app.hear(self.app.renewed_by_name, lease.resource, lease.token, lease.deadline_ns, unseen_ns)
 
     def lost(self, lease: Lease, reason: str) -> None:
         self.app.agent.sessions.claims.lost(lease, self.app.agent.boot_ns())
@@ -362,6 +361,8 @@ class App(Process):
         self._thoughts = 0
         self._line = Line(self.account)
         self._socket: Socket | None = None
+        self._said_ns = 0
+        """When what it reads now was said."""
         self._unanswered: dict[bytes, tuple[bytes, bytes]] = {}
         """UNLOCKs, by the lease: they are asked again when the agent is back."""
         self.pid = len(agent.processes) + 1
@@ -402,18 +403,22 @@ class App(Process):
     def hear(self, do: Callable[..., None], *what: Any, socket: Socket | None = None) -> None:
         """From the agent: arrives unless this app has died meanwhile. socket: on which it is read; None:
         news, which some connection of it brings."""
-        self.world.at(self._arrives_ns(socket), self._heard, self.life, socket, do, what)
+        said_ns = self.world.now_ns
+        self.world.at(self._arrives_ns(socket), self._heard, self.life, said_ns, socket, do, what)
 
     def _arrives_ns(self, _socket: Socket | None) -> int:
         return self.world.now_ns + int(self.dice.uniform(0.02, 0.2) * MS)
 
     def _heard(
-        self, life: int, socket: Socket | None, do: Callable[..., None], what: tuple[Any, ...]
+        self, life: int, said_ns: int, socket: Socket | None, do: Callable[..., None], what: tuple[Any, ...]
     ) -> None:
         if life == self.life:
-            self.take(self._line, self._reads, socket, do, what)
+            self.take(self._line, self._reads, said_ns, socket, do, what)
 
-    def _reads(self, socket: Socket | None, do: Callable[..., None], what: tuple[Any, ...]) -> None:
+    def _reads(
+        self, said_ns: int, socket: Socket | None, do: Callable[..., None], what: tuple[Any, ...]
+    ) -> None:
+        self._said_ns = said_ns
         if socket is not None:
             if not socket.is_open:
                 return
@@ -487,7 +492,7 @@ class App(Process):
         deadline_ns = granted.deadline_ns
         held = Held(request, lease, lease.fence, deadline_ns, self.agent.life, granted.token)
         self._hands.append(held)
-        unseen_ns = granted.unseen_ns + self.agent.stood_since_ns(granted.at_ns)
+        unseen_ns = granted.unseen_ns + self.agent.stood_since_ns(self._said_ns)
         true_ns = self.agent.clock.true_ns(deadline_ns) - unseen_ns
         self.world.note(replace(granted, at_ns=self.world.now_ns, deadline_ns=true_ns, unseen_ns=unseen_ns))
         if unseen_ns:
@@ -559,13 +564,14 @@ class App(Process):
                 # Told on the other host's clock; what an app makes of it on its own: nothing is added.
                 self.world.note(h.Extended(self.world.now_ns, held.name, deadline_ns, True))
                 return
-            unseen_ns = max(unseen_ns, agent.unseen_since_ns(held.lease.t1_ns))
             self.renewed(held.lease, renewal.deadline_ns, unseen_ns, asked=True)
 
     def renewed(self, lease: Lease, deadline_ns: int, unseen_ns: int, *, asked: bool = False) -> None:
+        """unseen_ns: for how much longer that says that it lasts, and nobody could know when it was said."""
         held = self._held_as(lease)
         if held is None:
             return
+        unseen_ns += self.agent.stood_since_ns(self._said_ns)
         if deadline_ns > held.deadline_ns:
             held.deadline_ns, held.unnoticed_ns = deadline_ns, 0
         true_ns = self.agent.clock.true_ns(deadline_ns) - unseen_ns
@@ -615,15 +621,9 @@ class App(Process):
         name = resource, token
         return next((held for held in self._hands if (held.lease.resource, held.lease.token) == name), None)
 
-    def is_renewed(self, lease: Lease, deadline_ns: int, unseen_ns: int, said_ns: int) -> None:
-        """It reads so, maybe long after that was said."""
-        self.renewed(lease, deadline_ns, unseen_ns + self.agent.stood_since_ns(said_ns))
-
-    def renewed_by_name(
-        self, resource: bytes, token: bytes, deadline_ns: int, unseen_ns: int, said_ns: int
-    ) -> None:
+    def renewed_by_name(self, resource: bytes, token: bytes, deadline_ns: int, unseen_ns: int) -> None:
         if (held := self._held_by_name(resource, token)) is not None:
-            self.is_renewed(held.lease, deadline_ns, unseen_ns, said_ns)
+            self.renewed(held.lease, deadline_ns, unseen_ns)
 
     def lost_by_name(self, resource: bytes, token: bytes, proven_ns: int) -> None:
         if (held := self._held_by_name(resource, token)) is not None:

@@ -221,11 +221,12 @@ def test_a_run_is_a_function_of_its_seed():
 def test_another_process_runs_the_same_with_that_seed(seed: int) -> None:
     """Where sets are in another order, too: of the last one, the agent once took accounts in that order."""
     command = [sys.executable, "-m", "tests.sim", "--seed", str(seed)]
+    here = [str(event) for event in run(draw(seed)).history]
     for order in ("1", "5", "4711"):
         there = subprocess.run(
             command, env={**os.environ, "PYTHONHASHSEED": order}, capture_output=True, text=True, check=True
         )
-        assert there.stdout.splitlines()[:-1] == [str(event) for event in run(draw(seed)).history]
+        assert there.stdout.splitlines()[:-1] == here
 
 
 def test_a_session_lock_is_kept_up_to_its_max_hold_when_nothing_goes_wrong():
